@@ -1,5 +1,7 @@
 """What a stage needs of its account, as the template says it to `extentflow doctor --stage`."""
 
+from collections.abc import Sequence
+
 from extentflow.services.planned import (
     PlannedBucket,
     PlannedCluster,
@@ -8,15 +10,20 @@ from extentflow.services.planned import (
     PlannedStage,
     PlannedSubnet,
 )
-from infra import config
+from infra import config, secrets
 from infra.config import BucketNotification, Front, Stage
+from infra.declared import DeclaredConnector
 
 
-def plan(stage: Stage) -> PlannedStage:
-    """Return a stage as its account sees it."""
+def plan(stage: Stage, connectors: Sequence[DeclaredConnector] = ()) -> PlannedStage:
+    """Return a stage as its account sees it, with the secrets of its connectors."""
     receiver, cluster, spark = stage.receiver, stage.cluster, stage.spark
     keys = (*(one.kms_key_arn for one in stage.buckets), cluster.secret_key_arn)
-    secrets = (cluster.secret_arn, receiver.secret_arn if receiver else None)
+    named = {
+        *(one for one in (cluster.secret_arn, receiver.secret_arn if receiver else None) if one),
+        *secrets.referred(stage.settings),
+        *(name for one in connectors for name in one.secrets(producer=True)),
+    }
     return PlannedStage(
         name=stage.name,
         region=stage.region,
@@ -46,7 +53,9 @@ def plan(stage: Stage) -> PlannedStage:
         received=receiver.concurrency if receiver else 0,
         account_concurrency=stage.account_concurrency,
         access_log=receiver is not None and receiver.front is Front.HTTP,
-        secrets=tuple(one for one in secrets if one),
+        secrets=tuple(
+            one for one in sorted(named) if secrets.region_of(one) in {None, stage.region}
+        ),
         keys=tuple(sorted({*stage.secret_key_arns, *(one for one in keys if one)})),
         topic=stage.alarm_topic_arn,
         event_bus=stage.event_bus,

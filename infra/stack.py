@@ -44,7 +44,7 @@ class ExtentflowStack(cdk.Stack):
         )
         for key, value in stage.tags.items():
             cdk.Tags.of(self).add(key, value)
-        self.template_options.metadata = plan(stage).metadata()
+        self.template_options.metadata = plan(stage, connectors).metadata()
         self._stage = stage
         self._arrivals = WorkQueue(self, "Arrivals")
         self._extents = WorkQueue(self, "Extents")

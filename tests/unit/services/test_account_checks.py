@@ -35,6 +35,7 @@ NOT_IN_MOTO = {
     ("kafka", "get_bootstrap_brokers"),
     ("lambda", "get_account_settings"),
     ("service-quotas", "list_service_quotas"),
+    ("service-quotas", "list_aws_default_service_quotas"),
 }
 
 
@@ -229,7 +230,13 @@ FAULTS: Mapping[str, Case] = {
     ),
     "a public subnet": (
         default_route(GatewayId="igw-1"),
-        DEV,
+        planned(
+            nat=True,
+            subnets=network().subnets[:1],
+            interfaces={},
+            function_subnets=SUBNETS[:1],
+            spark_subnets=SUBNETS[:1],
+        ),
         f"routes of {SUBNETS[0]}",
         "igw-1: functions have no public address",
         "private subnet",
@@ -370,6 +377,18 @@ FAULTS: Mapping[str, Case] = {
         "8 allowed, spark.quota_vcpu=16",
         "lower quota_vcpu",
     ),
+    "few vCPUs by default": (
+        {
+            ("service-quotas", "list_service_quotas"): {"Quotas": []},
+            ("service-quotas", "list_aws_default_service_quotas"): {
+                "Quotas": [{"QuotaName": "Max concurrent vCPUs per account", "Value": 4.0}]
+            },
+        },
+        DEV,
+        "vCPUs of Spark",
+        "4 allowed, spark.quota_vcpu=16",
+        "lower quota_vcpu",
+    ),
     "no such cluster": (
         {("kafka", "describe_cluster_v2"): refused("NotFoundException")},
         DEV,
@@ -453,6 +472,18 @@ FAULTS: Mapping[str, Case] = {
         f"secret {DEV.secrets[0]}",
         "does not exist",
         "create it",
+    ),
+    "a secret with another key": (
+        {
+            ("secretsmanager", "describe_secret"): {"KmsKeyId": "alias/theirs"},
+            ("kms", "describe_key"): {
+                "KeyMetadata": {"KeyId": "k", "Arn": f"{ARN}0", "KeyState": "Enabled"}
+            },
+        },
+        replace(DEV, keys=(ARN,)),
+        f"secret {DEV.secrets[0]}",
+        "encrypted with alias/theirs, which the stage does not name",
+        "secret_key_arns",
     ),
     "a disabled key": (
         {("kms", "describe_key"): {"KeyMetadata": {"KeyId": "k", "KeyState": "Disabled"}}},

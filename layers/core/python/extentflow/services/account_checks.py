@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from extentflow.aws import open_client
-from extentflow.errors import ExtentflowError
+from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.retry import Clock
 from extentflow.services.aws_calls import AwsCalls, OpenClient
 from extentflow.services.deployed import FINISHED
@@ -248,18 +248,24 @@ class AccountChecks:
         spark = self.stage.spark
         if spark is None:
             return
-        quotas = self._calls.pages(
-            "service-quotas", "list_service_quotas", "Quotas", ServiceCode="emr-serverless"
-        )
-        for one in quotas:
-            if one["QuotaName"] == EMR_QUOTA:
-                fact = f"{one['Value']:g} allowed, spark.quota_vcpu={spark.quota_vcpu}"
-                if one["Value"] < spark.quota_vcpu:
-                    remedy = f'request more of the quota "{EMR_QUOTA}", or lower quota_vcpu'
-                    yield Finding("vCPUs of Spark", "problem", fact, remedy)
-                else:
-                    yield Finding("vCPUs of Spark", "ok", fact)
+        allowed = self._emr_quota()
+        fact = f"{allowed:g} allowed, spark.quota_vcpu={spark.quota_vcpu}"
+        if allowed < spark.quota_vcpu:
+            remedy = f'request more of the quota "{EMR_QUOTA}", or lower quota_vcpu'
+            yield Finding("vCPUs of Spark", "problem", fact, remedy)
+        else:
+            yield Finding("vCPUs of Spark", "ok", fact)
         yield from self._release(spark.release_label)
+
+    def _emr_quota(self) -> float:
+        """Return the account's own value, or AWS's default, which the first call leaves out."""
+        for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
+            for one in self._calls.pages(
+                "service-quotas", operation, "Quotas", ServiceCode="emr-serverless"
+            ):
+                if one["QuotaName"] == EMR_QUOTA:
+                    return float(one["Value"])
+        raise Misconfigured(f"AWS reports no quota {EMR_QUOTA}; see it in the console")
 
     def _release(self, label: str) -> Iterator[Finding]:
         ends = SUPPORT_ENDS.get(label)
@@ -414,7 +420,9 @@ class AccountChecks:
             yield Finding(check, "ok", "it exists")
 
     def _knows(self, key: str) -> bool:
-        """Whether the stage names a key, which AWS returns by ARN or id."""
+        """Whether the stage names a key, which AWS returns by its ARN, its id or an alias."""
+        if "alias/" in key:
+            key = self._calls.call("kms", "describe_key", KeyId=key)["KeyMetadata"]["Arn"]
         return any(one == key or one.endswith(f"/{key}") for one in self.stage.keys)
 
     def _key(self, arn: str) -> Iterator[Finding]:

@@ -20,6 +20,17 @@ HTTPS_PORT = 443
 FUNCTION_ADDRESSES = 4
 ALL_PROTOCOLS = "-1"
 ANYWHERE = "0.0.0.0/0"
+# Interfaces that pass on the traffic of others, by their types, and those of brokers.
+PASSING = (
+    "gateway_load_balancer",
+    "gateway_load_balancer_endpoint",
+    "load_balancer",
+    "nat_gateway",
+    "network_load_balancer",
+    "transit_gateway",
+    "vpc_endpoint",
+)
+BROKERS = "Amazon MSK network interface"
 NO_VPC = "correct network.vpc_id, region or credentials"
 _NOT_FOUND = ("InvalidVpcID.NotFound", "InvalidSubnetID.NotFound", "InvalidGroup.NotFound")
 
@@ -158,7 +169,7 @@ class NetworkChecks:
                 yield Finding(check, "problem", fact, f"write route_table_id={has!r}")
                 continue
             way = _default_way(table)
-            if way.startswith("igw-") and one.id in self.network.function_subnets:
+            if self.network.nat and way.startswith("igw-"):
                 fact = f"the default route leads to {way}: functions have no public address"
                 yield Finding(check, "problem", fact, "name a private subnet")
             elif self.network.nat and not way:
@@ -239,7 +250,7 @@ class NetworkChecks:
         if not new:
             return
         found = self._all("describe_network_interfaces", "NetworkInterfaces")
-        others = [one for one in found if one["NetworkInterfaceId"] not in self.own]
+        others = [one for one in found if _calls_aws(one)]
         if others:
             fact = (
                 f"{counted(len(others), 'network interface')} of others: names of"
@@ -340,6 +351,14 @@ def dns_attributes_off(calls: AwsCalls, vpc: str) -> list[str]:
         if not answer[key]["Value"]:
             off.append(attribute)
     return off
+
+
+def _calls_aws(interface: Mapping[str, Any]) -> bool:
+    """Whether what has an interface in a VPC may resolve names of AWS's services there."""
+    return not (
+        interface.get("InterfaceType", "interface") in PASSING
+        or BROKERS in interface.get("Description", "")
+    )
 
 
 def _option(attribute: str) -> str:
