@@ -10,9 +10,10 @@ from extentflow.services.planned import (
     PlannedStage,
     PlannedSubnet,
 )
-from infra import config, secrets
-from infra.config import BucketNotification, Front, Stage
-from infra.declared import DeclaredConnector
+
+from . import config, secrets
+from .config import BucketNotification, Front, Stage
+from .declared import DeclaredConnector
 
 
 def plan(stage: Stage, connectors: Sequence[DeclaredConnector] = ()) -> PlannedStage:
