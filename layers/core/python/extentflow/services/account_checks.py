@@ -492,7 +492,7 @@ def _admits(given: Mapping[str, Any], auth: str) -> bool:
         "scram": sasl.get("Scram", {}),
         "mtls": given.get("Tls", {}),
         "none": given.get("Unauthenticated", {}) if given else {"Enabled": True},
-    }[auth]
+    }.get(auth, {})  # MSK has no other
     return bool(found.get("Enabled", False))
 
 
