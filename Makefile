@@ -111,16 +111,16 @@ infra: setup ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint
 
 layers: $(DEPS) ## Build the layer of imported packages for Lambda on arm64 (needs the network)
 
-$(DEPS): requirements/lambda.txt layers/recipes/lambda_layer.py layers/recipes/wheels.py | $(STAMP)
-	@$(BIN)/python -m layers.recipes.lambda_layer
+$(DEPS): requirements/lambda.txt infra/recipes/lambda_layer.py infra/recipes/wheels.py | $(STAMP)
+	@$(BIN)/python -m infra.recipes.lambda_layer
 
 spark-archive: $(ARCHIVE) ## Build the archive of Spark jobs for EMR Serverless on arm64 (needs the network)
 
-$(ARCHIVE): requirements/emr.txt layers/recipes/spark_archive.py layers/recipes/wheels.py $(LIBRARY) | $(STAMP)
-	@$(BIN)/python -m layers.recipes.spark_archive
+$(ARCHIVE): requirements/emr.txt infra/recipes/spark_archive.py infra/recipes/wheels.py $(LIBRARY) | $(STAMP)
+	@$(BIN)/python -m infra.recipes.spark_archive
 
 sbom: setup ## List what is deployed with licences, as CycloneDX in build/sbom
-	@$(BIN)/python -m layers.recipes.bill
+	@$(BIN)/python -m infra.recipes.bill
 
 synth: setup ## Write the CloudFormation template to build/cdk.out (STAGE=dev)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" CDK_CONTEXT_JSON='{"stage":"$(STAGE)"}' $(BIN)/python app.py

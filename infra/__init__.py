@@ -6,7 +6,9 @@ is the subject of `functions/` and `extentflow`.
     config         the settings of a stage, and their checks
     config_spark   the settings of Spark
     stages         the stages
-    project        paths in the project
+    project        paths in the project, or in a folder of one's own
+    recipes        build layer, Spark archive and bill of materials
+    synthesis      the CDK application of stages
     declared       connectors/*.yaml, validated by the library
     queues         arrivals, extents, and their dead letter queues
     state          the ledger's table
@@ -26,5 +28,6 @@ is the subject of `functions/` and `extentflow`.
     connectors     stored at deployment, by provider/
     alarms         alarms: metrics and thresholds
     dashboard      the dashboard, with the state of all alarms
+    plan           what a stage needs of its account, for `extentflow doctor --stage`
     stack          the whole stack
 """

@@ -11,11 +11,11 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.config import Stage
-from infra.event_path import EventPath
-from infra.findings import explain
-from infra.functions import EventFunction
-from infra.queues import WorkQueue
+from .config import Stage
+from .event_path import EventPath
+from .findings import explain
+from .functions import EventFunction
+from .queues import WorkQueue
 
 FAILED_JOBS = "FailedJobs"
 STALLED_JOBS = "StalledJobs"

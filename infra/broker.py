@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from extentflow.kafka import JOBS_TOPIC, PROGRESS_TOPIC, SCHEMAS_TOPIC
-from infra.config import Auth, Cluster
-from infra.grants import Grant
+
+from .config import Auth, Cluster
+from .grants import Grant
 
 _MAKE = ("kafka-cluster:DescribeTopic", "kafka-cluster:CreateTopic")
 

@@ -20,13 +20,14 @@ from constructs import Construct, IDependable
 
 from extentflow.config.connector_keys import DELETE, MOVE, TAG
 from extentflow.errors import Misconfigured
-from infra import config
-from infra.config import BucketNotification
-from infra.declared import DeclaredConnector
-from infra.findings import explain
-from infra.functions import answer_within
-from infra.grants import Grant, role
-from infra.queues import WorkQueue
+
+from . import config
+from .config import BucketNotification
+from .declared import DeclaredConnector
+from .findings import explain
+from .functions import answer_within
+from .grants import Grant, role
+from .queues import WorkQueue
 
 CREATED = "s3:ObjectCreated:*"
 # A rule's pattern may have 2,048 characters, of which the names of buckets get these.

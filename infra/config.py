@@ -8,7 +8,8 @@ from ipaddress import IPv4Network, ip_network
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
-from infra.config_spark import SERVED_ZONES, Spark
+
+from .config_spark import SERVED_ZONES, Spark
 
 # Limits of AWS for the maximum concurrency of one SQS event source.
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1_000

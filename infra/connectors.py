@@ -5,10 +5,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from infra.context import StackContext
-from infra.functions import EventFunction, Size, answer_within, write
-from infra.grants import Grant, policy
-from infra.kept_logs import KeptLogs
+from .context import StackContext
+from .functions import EventFunction, Size, answer_within, write
+from .grants import Grant, policy
+from .kept_logs import KeptLogs
 
 RESOURCE = "Custom::ExtentflowConnector"
 FRAMEWORK = "framework-onEvent"

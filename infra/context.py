@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from infra.config import Stage
-from infra.declared import DeclaredConnector
-from infra.functions import SharedFunctionSettings
-from infra.network import Network
-from infra.project import Project
-from infra.queues import WorkQueue
-from infra.state import Ledger
+from .config import Stage
+from .declared import DeclaredConnector
+from .functions import SharedFunctionSettings
+from .network import Network
+from .project import Project
+from .queues import WorkQueue
+from .state import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,13 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from extentflow.ledger.dynamodb_calls import JOBS_INDEX
-from infra.alarms import OLDEST_JOB, Alarms
-from infra.config import Stage
-from infra.event_path import EventPath
-from infra.functions import EventFunction
-from infra.queues import WorkQueue
-from infra.state import Ledger
+
+from .alarms import OLDEST_JOB, Alarms
+from .config import Stage
+from .event_path import EventPath
+from .functions import EventFunction
+from .queues import WorkQueue
+from .state import Ledger
 
 PERIOD = Duration.minutes(5)
 SPARE, HALF = 24, 12

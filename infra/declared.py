@@ -13,8 +13,9 @@ from extentflow.config.files import load
 from extentflow.config.registry import registries
 from extentflow.errors import Misconfigured
 from extentflow.wiring import check_connector
-from infra import secrets
-from infra.config import Network, Stage
+
+from . import secrets
+from .config import Network, Stage
 
 PATTERNS = ("*.yaml", "*.yml")
 OTHERS = ("*.properties", "*.json")  # `connectors put` accepts these too

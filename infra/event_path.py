@@ -19,13 +19,14 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from extentflow.config.worker import variable
-from infra import broker, buckets, queues, rights, secrets
-from infra.config import Receiver
-from infra.context import StackContext
-from infra.functions import EventFunction, Size, answer_within
-from infra.grants import Grant
-from infra.receiver import Endpoint, endpoint
-from infra.spark import SparkApplication
+
+from . import broker, buckets, queues, rights, secrets
+from .config import Receiver
+from .context import StackContext
+from .functions import EventFunction, Size, answer_within
+from .grants import Grant
+from .receiver import Endpoint, endpoint
+from .spark import SparkApplication
 
 ARRIVALS_BATCH = 10
 EXTENTS_BATCH = 1  # one extent per invocation: its failure and its time affect no other

@@ -11,11 +11,12 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from extentflow.errors import Misconfigured
-from infra.findings import explain
-from infra.grants import Grant, role
-from infra.kept_logs import KeptLogs
-from infra.layers import ARCHITECTURE, NOT_CODE, RUNTIME
-from infra.network import Network
+
+from .findings import explain
+from .grants import Grant, role
+from .kept_logs import KeptLogs
+from .layers import ARCHITECTURE, NOT_CODE, RUNTIME
+from .network import Network
 
 ENTRY = "handler.py"
 HANDLER = "handler.handler"

@@ -16,7 +16,8 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from extentflow.errors import Misconfigured
-from infra.findings import explain, shown
+
+from .findings import explain, shown
 
 # IAM counts characters without white space: of all inline policies of a role, of each managed one.
 INLINE_CHARACTERS, MANAGED_CHARACTERS = 10_240, 6_144

@@ -9,16 +9,16 @@ Synthesis only refers to what `make layers` has built:
 
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
-from layers.recipes import lambda_layer
 
-from infra.missing import refuse_deployment
-from infra.project import Project
+from .missing import refuse_deployment
+from .project import Project
+from .recipes import lambda_layer
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 ARCHITECTURE = lambda_.Architecture.ARM_64
 NOT_CODE = ["**/__pycache__", "**/*.pyc", "**/*.egg-info"]
 
-REMEDY = "the dependency layer is missing or was built from other pins; run `make layers`"
+REMEDY = "the dependency layer is missing or was built from other pins; run `{} layers`"
 
 
 class Layers(Construct):
@@ -28,7 +28,7 @@ class Layers(Construct):
         super().__init__(scope, construct_id)
         found = lambda_layer.built(project.root)
         if found is None:
-            refuse_deployment(self, "DepsLayer", REMEDY)
+            refuse_deployment(self, "DepsLayer", REMEDY.format(project.command))
         deps = project.root / lambda_layer.LAYER if found else project.placeholder
         self.all = [
             self._layer("Core", "extentflow itself", project.core),

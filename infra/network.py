@@ -19,8 +19,9 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from extentflow.errors import Misconfigured
-from infra import config
-from infra.grants import Grant
+
+from . import config
+from .grants import Grant
 
 HTTPS_PORT = 443
 HTTPS = ec2.Port.tcp(HTTPS_PORT)

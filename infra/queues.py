@@ -10,7 +10,7 @@ from aws_cdk import Duration
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.grants import Grant
+from .grants import Grant
 
 KEPT = Duration.days(4)
 DEAD_KEPT = Duration.days(14)

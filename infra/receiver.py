@@ -19,9 +19,10 @@ from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
 from constructs import Construct
 
 from extentflow.http import requests
-from infra.config import Front, Receiver
-from infra.findings import explain
-from infra.kept_logs import KeptLogs
+
+from .config import Front, Receiver
+from .findings import explain
+from .kept_logs import KeptLogs
 
 # Without the path, which may contain a secret.
 LOGGED = {

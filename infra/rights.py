@@ -6,10 +6,11 @@ from aws_cdk import Stack
 from constructs import Construct
 
 from extentflow.config.registry import GLUE, RegistryOptions, registries
-from infra import broker, secrets
-from infra.context import StackContext
-from infra.declared import DeclaredConnector
-from infra.grants import Grant
+
+from . import broker, secrets
+from .context import StackContext
+from .declared import DeclaredConnector
+from .grants import Grant
 
 
 def publish_events(context: StackContext) -> Iterator[Grant]:

@@ -6,7 +6,8 @@ from aws_cdk import ArnFormat, Stack
 from constructs import Construct
 
 from extentflow.config.secrets import Reference
-from infra.grants import Grant
+
+from .grants import Grant
 
 PROVIDER = "secretsmanager"
 

@@ -18,16 +18,16 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
-from layers.recipes import spark_archive
 
-from infra import broker, buckets, rights
-from infra.config import Stage
-from infra.config_spark import Spark
-from infra.context import StackContext
-from infra.grants import Grant, role
-from infra.missing import refuse_deployment
-from infra.network import HTTPS_PORT
-from infra.project import Project
+from . import broker, buckets, rights
+from .config import Stage
+from .config_spark import Spark
+from .context import StackContext
+from .grants import Grant, role
+from .missing import refuse_deployment
+from .network import HTTPS_PORT
+from .project import Project
+from .recipes import spark_archive
 
 SERVICE = "emr-serverless.amazonaws.com"
 ARCHITECTURE = spark_archive.MACHINE.shown.upper()
@@ -38,9 +38,7 @@ LOGGED = ("STDOUT", "STDERR")
 ENTRY_POINT = "spark_deliver.py"
 PLAIN_HTTP_PORT = 80
 
-REMEDY = (
-    "the Spark archive is missing or was built from other pins or code; run `make spark-archive`"
-)
+REMEDY = "the Spark archive is missing or was built from other pins or code; run `{} spark-archive`"
 
 
 class SparkApplication(Construct):
@@ -130,7 +128,7 @@ class SparkApplication(Construct):
         """Return the entry point and the archive, or placeholders if they are not built."""
         archive = project.root / spark_archive.archive()
         if spark_archive.built(project.root) is None:
-            refuse_deployment(self, "JobsArchive", REMEDY)
+            refuse_deployment(self, "JobsArchive", REMEDY.format(project.command))
             archive = project.placeholder / "MISSING.md"
         entry_point = project.root / spark_archive.JOBS / ENTRY_POINT
         return (

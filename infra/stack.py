@@ -6,22 +6,24 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from extentflow.config.worker import variable
-from infra.alarms import Alarms
-from infra.buckets import Buckets
-from infra.config import Stage
-from infra.connectors import Connectors
-from infra.context import StackContext
-from infra.dashboard import Dashboard
-from infra.declared import DeclaredConnector, declared
-from infra.event_path import EventPath
-from infra.functions import RETRY_SECONDS, SharedFunctionSettings
-from infra.kept_logs import KeptLogs
-from infra.layers import Layers
-from infra.network import Network
-from infra.project import Project
-from infra.queues import WorkQueue
-from infra.spark import SparkApplication
-from infra.state import Ledger
+
+from .alarms import Alarms
+from .buckets import Buckets
+from .config import Stage
+from .connectors import Connectors
+from .context import StackContext
+from .dashboard import Dashboard
+from .declared import DeclaredConnector, declared
+from .event_path import EventPath
+from .functions import RETRY_SECONDS, SharedFunctionSettings
+from .kept_logs import KeptLogs
+from .layers import Layers
+from .network import Network
+from .plan import plan
+from .project import Project
+from .queues import WorkQueue
+from .spark import SparkApplication
+from .state import Ledger
 
 
 class ExtentflowStack(cdk.Stack):
@@ -33,7 +35,7 @@ class ExtentflowStack(cdk.Stack):
 
     def __init__(self, scope: Construct, *, stage: Stage, project: Project) -> None:
         stage.check()
-        connectors = declared(project.root / stage.connectors, stage, layer=project.core)
+        connectors = declared(project.home / stage.connectors, stage, layer=project.core)
         super().__init__(
             scope,
             f"extentflow-{stage.name}",
@@ -43,6 +45,7 @@ class ExtentflowStack(cdk.Stack):
         )
         for key, value in stage.tags.items():
             cdk.Tags.of(self).add(key, value)
+        self.template_options.metadata = plan(stage, connectors).metadata()
         self._stage = stage
         self._arrivals = WorkQueue(self, "Arrivals")
         self._extents = WorkQueue(self, "Extents")

@@ -1,8 +1,5 @@
 """The stages that can be deployed; replace these examples with your own."""
 
-from collections.abc import Mapping
-
-from extentflow.errors import Misconfigured
 from infra.config import Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
 from infra.config_spark import Spark
 
@@ -48,15 +45,4 @@ _DEV = Stage(
     ),
 )
 
-STAGES: Mapping[str, Stage] = {stage.name: stage for stage in (_DEV,)}
-
-
-def chosen(name: str) -> Stage:
-    """Return the stage with this name.
-
-    Raises:
-        Misconfigured: there is none.
-    """
-    if name not in STAGES:
-        raise Misconfigured(f"no stage {name} in infra/stages.py; defined are {', '.join(STAGES)}")
-    return STAGES[name]
+STAGES = (_DEV,)

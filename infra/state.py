@@ -7,7 +7,8 @@ from constructs import Construct
 from extentflow.ledger.dynamodb import INDEX_KEY_SCHEMA, KEY_SCHEMA
 from extentflow.ledger.dynamodb_calls import JOBS_INDEX
 from extentflow.ledger.items import EXPIRY_ATTRIBUTE
-from infra.grants import Grant
+
+from .grants import Grant
 
 NUMBERS = frozenset({"created"})
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from layers.recipes import bill
-from layers.recipes.wheels import PackagingError
+from infra.recipes import bill
+from infra.recipes.wheels import PackagingError
 
 
 def described(**fields: str | list[str]) -> dict[str, list[str]]:

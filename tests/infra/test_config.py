@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from infra.config import Auth, Bucket, Cluster, Stage
-from infra.stages import STAGES, chosen
+from infra.stages import STAGES
+from infra.synthesis import choose
 from tests.support.synthesis import CLUSTER_ARN, EXISTING, IN_A_VPC, PLAIN, SECRET_ARN
 
 from extentflow.errors import Misconfigured
@@ -17,14 +18,19 @@ def problems(stage: Stage) -> tuple[str, ...]:
     return caught.value.problems
 
 
-@pytest.mark.parametrize("stage", [PLAIN, IN_A_VPC, EXISTING, *STAGES.values()])
+@pytest.mark.parametrize("stage", [PLAIN, IN_A_VPC, EXISTING, *STAGES])
 def test_stages_that_work_are_accepted(stage: Stage) -> None:
     stage.check()
 
 
 def test_an_unknown_stage_is_reported_with_the_defined_ones() -> None:
-    with pytest.raises(Misconfigured, match=r"no stage prod in infra/stages\.py; defined are dev"):
-        chosen("prod")
+    with pytest.raises(Misconfigured, match=r"no stage prod; defined are dev"):
+        choose(STAGES, "prod")
+
+
+def test_without_a_name_all_stages_are_synthesised() -> None:
+    assert choose((PLAIN, IN_A_VPC), None) == [PLAIN, IN_A_VPC]
+    assert choose((PLAIN, IN_A_VPC), "vpc") == [IN_A_VPC]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import aws_cdk as cdk
 import pytest
 from aws_cdk.assertions import Template
 from infra.project import Project
+from infra.recipes import lambda_layer, wheels
 from infra.stack import ExtentflowStack
-from layers.recipes import lambda_layer, wheels
 from tests.infra.conftest import Templates
 from tests.support.plugin import build_wheel, install_in_layer
 from tests.support.synthesis import FUNCTIONS, PLAIN, QUICK, Bench, of_type, rejected

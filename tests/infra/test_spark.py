@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from infra.config import Stage, Subnet
 from infra.config_spark import Spark
-from layers.recipes import spark_archive
+from infra.recipes import spark_archive
 from tests.infra.conftest import Templates
 from tests.support.synthesis import (
     CLUSTER_ARN,

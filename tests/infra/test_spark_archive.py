@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from infra.project import Project
-from layers.recipes import spark_archive, wheels
+from infra.recipes import spark_archive, wheels
 from tests.support import archive
 
 ROOT = Project().root

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from layers.recipes import spark_archive
+from infra.recipes import spark_archive
 from tests.integration.faultproxy import Delay, FaultProxy, Hold, Reset
 from tests.support import archive
 from tests.support.delivery import PROGRAM, joined, numbered_lines

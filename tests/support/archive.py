@@ -5,7 +5,7 @@ import shutil
 import sys
 
 import pytest
-from layers.recipes import spark_archive, wheels
+from infra.recipes import spark_archive, wheels
 
 
 def this_machine() -> wheels.Machine:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from layers.recipes import lambda_layer, wheels
+from infra.recipes import lambda_layer, wheels
 
 NAME = "extentflow-acme"
 EXAMPLE = wheels.ROOT / "examples" / NAME

@@ -22,8 +22,8 @@ from infra.config import (
 )
 from infra.config_spark import Spark
 from infra.project import Project
+from infra.recipes import lambda_layer, spark_archive
 from infra.stack import ExtentflowStack
-from layers.recipes import lambda_layer, spark_archive
 
 FUNCTIONS = ("planner", "receiver", "reconciler", "worker")
 IN_VPC = ("planner", "reconciler", "worker")

@@ -1,13 +1,11 @@
 """`doctor --deployed`: what works in a stage, what does not, and the remedy."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
-from botocore.session import get_session
-from botocore.validate import validate_parameters
+from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+from tests.support.aws_answers import Answers, Client, refused
 
 from extentflow.errors import Retryable
 from extentflow.retry import Clock
@@ -19,7 +17,6 @@ TOPIC = "arn:aws:sns:eu-central-1:111122223333:alarms"
 URL = "https://id.execute-api.eu-central-1.amazonaws.com/"
 QUEUES = ("ArrivalsQueueUrl", "ExtentsQueueUrl", "ArrivalsDlqUrl", "ExtentsDlqUrl")
 SERVICES = ("planner", "worker", "reconciler", "receiver")
-Answers = dict[tuple[str, str], Any]
 
 
 def working() -> Answers:
@@ -130,60 +127,6 @@ def alarm(state: str = "OK", **changes: Any) -> dict[str, Any]:  # noqa: ANN401 
 
 def subscribed(*arns: str) -> dict[str, Any]:
     return {"Subscriptions": [{"SubscriptionArn": arn} for arn in arns]}
-
-
-def refused(code: str) -> ClientError:
-    details = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {}}
-    return ClientError(details, "an operation")  # type: ignore[arg-type]
-
-
-@cache
-def described(service: str) -> Any:  # noqa: ANN401 - botocore makes clients at run time
-    """Return a client that only describes its service."""
-    return get_session().create_client(
-        service,
-        region_name="eu-central-1",
-        aws_access_key_id="none",
-        aws_secret_access_key="none",
-    )
-
-
-def require_described(value: Any, shape: Any) -> None:  # noqa: ANN401 - JSON, and botocore's shape
-    """Check that AWS has every member of an answer; tests leave the other members out."""
-    if shape.type_name == "structure":
-        for name, member in value.items():
-            require_described(member, shape.members[name])
-    elif shape.type_name == "list":
-        for each in value:
-            require_described(each, shape.member)
-
-
-class Client:
-    """A client of one service, with the answers of a test.
-
-    Requests and answers must have the shapes in which botocore describes the operation.
-    """
-
-    def __init__(self, service: str, answers: Answers) -> None:
-        self._service = service
-        self._answers = answers
-
-    def __getattr__(self, operation: str) -> Callable[..., Any]:
-        found = described(self._service)
-        model = found.meta.service_model.operation_model(
-            found.meta.method_to_api_mapping[operation]
-        )
-        answer = self._answers[self._service, operation]
-
-        def call(**request: object) -> Any:  # noqa: ANN401 - JSON
-            validate_parameters(request, model.input_shape)
-            if isinstance(answer, Exception):
-                raise answer
-            made = answer(request) if callable(answer) else answer
-            require_described(made, model.output_shape)
-            return made
-
-        return call
 
 
 def examined(changes: Answers | None = None, probe: Any = None) -> list[Finding]:  # noqa: ANN401
@@ -398,7 +341,7 @@ def test_a_receiver_that_does_not_answer_is_named() -> None:
     ("error", "fact", "remedy"),
     [
         (refused("ValidationError"), "cloudformation describe_stacks", "deploy the stage"),
-        (refused("AccessDenied"), "describe_stacks", "allow cloudformation:describe_stacks"),
+        (refused("AccessDenied"), "describe_stacks", "allow cloudformation:DescribeStacks"),
         (NoCredentialsError(), "no AWS credentials", "AWS_PROFILE"),
         (EndpointConnectionError(endpoint_url="https://x"), "EndpointConnectionError", ""),
     ],
@@ -418,5 +361,5 @@ def test_a_missing_permission_leaves_out_its_check_only() -> None:
 
     found = only(findings)
     assert found.check == "queues"
-    assert "allow sqs:get_queue_attributes" in found.remedy
+    assert "allow sqs:GetQueueAttributes" in found.remedy
     assert [one.check for one in findings if one.check.startswith("function")]

@@ -6,7 +6,7 @@ from typing import Any, cast
 import boto3
 import pytest
 from botocore.stub import Stubber
-from layers.recipes import spark_archive
+from infra.recipes import spark_archive
 from tests.support.golden import Golden
 
 from extentflow.engines.emr import emr_client as emr

@@ -13,6 +13,7 @@ FOR_USERS = {
     "cli/option_groups.py",
     "config/worker.py",
     "plugins.py",
+    "services/account_checks.py",
     "services/deployed.py",
 }
 

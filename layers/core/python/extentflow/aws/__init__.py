@@ -84,13 +84,16 @@ def is_configured() -> bool:
         return False
 
 
-def open_client(service: str) -> Any:  # noqa: ANN401 - boto3 makes clients at run time
-    """Return a client of any service with short timeouts, for a person who waits for it."""
+def open_client(service: str, region: str | None = None) -> Any:  # noqa: ANN401 - made by boto3
+    """Return a client of any service with short timeouts, for a person who waits for it.
+
+    It is in `region`, or in that of the environment.
+    """
     config = Config(
         retries={"total_max_attempts": 4, "mode": "standard"}, connect_timeout=3, read_timeout=20
     )
     session: Any = new_session()
-    return session.client(service, config=config)
+    return session.client(service, region_name=region, config=config)
 
 
 # The SDK's sources of credentials that send requests, or run programs, before they have any.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,8 +11,10 @@ from typer import Option
 from extentflow.cli import output
 from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import INCOMPLETE, AsJson
+from extentflow.errors import Misconfigured
 
 if TYPE_CHECKING:
+    from extentflow.services.account_checks import AccountChecks
     from extentflow.services.health import Finding
 
 Connector = Annotated[
@@ -23,6 +26,14 @@ Deployed = Annotated[
         "--deployed",
         metavar="STAGE",
         help="Check this stage in AWS instead: stack, queues, functions, alarms, last errors.",
+    ),
+]
+Planned = Annotated[
+    str | None,
+    Option(
+        "--stage",
+        metavar="STAGE",
+        help="Before its deployment, check the AWS account of this synthesised stage instead.",
     ),
 ]
 
@@ -46,6 +57,7 @@ def init(*, servers: ServerOptions, as_json: AsJson = False) -> None:
 def doctor(
     *,
     connector: Connector = None,
+    stage: Planned = None,
     deployed: Deployed = None,
     servers: ServerOptions,
     as_json: AsJson = False,
@@ -55,7 +67,13 @@ def doctor(
     from extentflow.services.composition import open_health
     from extentflow.services.deployed import DeployedStage
 
-    if deployed is not None:
+    if stage is not None and deployed is not None:
+        raise Misconfigured(
+            "--stage checks before a deployment, and --deployed after it: leave one of them out"
+        )
+    if stage is not None:
+        findings = list(_account(stage).examine())
+    elif deployed is not None:
         findings = list(DeployedStage(deployed).examine())
     else:
         findings = list(open_health(open_runtime(servers)).examine(connector))
@@ -65,6 +83,14 @@ def doctor(
         show_findings(findings, terminal=output.out.is_terminal)
     if any(finding.verdict == "problem" for finding in findings):
         raise typer.Exit(INCOMPLETE)
+
+
+def _account(stage: str) -> "AccountChecks":
+    """Return the checks of the account for the stage that was synthesised in this folder."""
+    from extentflow.services.account_checks import AccountChecks
+    from extentflow.services.planned import read_planned
+
+    return AccountChecks(read_planned(stage, Path.cwd()))
 
 
 def show_findings(findings: "Sequence[Finding]", *, terminal: bool) -> None:

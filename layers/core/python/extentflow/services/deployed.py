@@ -10,10 +10,12 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from extentflow.aws import open_client, translate_errors
+from extentflow.aws import open_client
 from extentflow.errors import ExtentflowError, Misconfigured, Retryable
 from extentflow.retry import Clock
-from extentflow.services.health import DEAD_MESSAGES, Finding, problem_of
+from extentflow.services.aws_calls import AwsCalls, OpenClient
+from extentflow.services.health import DEAD_MESSAGES, Finding, examine_each, problem_of
+from extentflow.services.network_checks import dns_attributes_off
 from extentflow.wording import counted
 
 ERRORS_WITHIN_SECONDS = 3_600
@@ -25,9 +27,8 @@ RECURSIVE = ("planner", "worker")
 SERVICE = "POWERTOOLS_SERVICE_NAME"
 FINISHED = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
 _PATTERN = '?ERROR ?WARNING ?"Task timed out" ?"Runtime."'
-_TRANSIENT = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded"})
+_MISSING = "deploy the stage, or correct its name, the account or the region"
 
-OpenClient = Callable[[str], Any]
 Probe = Callable[[str], str]
 
 
@@ -66,50 +67,33 @@ class DeployedStage:
         else:
             remedy = "see the stack's events in CloudFormation, then `make deploy` again"
             yield Finding("stack", "problem", f"{self.stack}: {status}", remedy)
-        for check, findings in (
-            ("ledger table", self._ledger),
-            ("queues", self._queues),
-            ("functions", self._functions),
-            ("event sources", self._event_sources),
-            ("schedules", self._schedules),
-            ("account", self._concurrency),
-            ("network", self._network),
-            ("alarms", self._alarms),
-            ("receiver", self._receiver),
-            ("Spark", self._spark),
-            ("last errors", self._last_errors),
-        ):
-            try:
-                yield from findings()
-            except ExtentflowError as exc:
-                yield problem_of(check, exc)
+        yield from examine_each(
+            (
+                ("ledger table", self._ledger),
+                ("queues", self._queues),
+                ("functions", self._functions),
+                ("event sources", self._event_sources),
+                ("schedules", self._schedules),
+                ("account", self._concurrency),
+                ("network", self._network),
+                ("alarms", self._alarms),
+                ("receiver", self._receiver),
+                ("Spark", self._spark),
+                ("last errors", self._last_errors),
+            )
+        )
 
     # -- what AWS reports -------------------------------------------------------------------------
 
-    def _call(self, service: str, operation: str, **request: object) -> Any:  # noqa: ANN401 - JSON
-        remedy = f"allow {service}:{operation} to these credentials"
-        remedies = dict.fromkeys(
-            ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation"), remedy
-        )
-        missing = "deploy the stage, or correct its name, the account or the region"
-        remedies |= {"ValidationError": missing, "ResourceNotFoundException": missing}
-        with translate_errors(
-            f"{service} {operation}", Retryable, transient=_TRANSIENT, remedies=remedies
-        ):
-            return getattr(self._client(service), operation)(**request)
-
-    def _client(self, service: str) -> Any:  # noqa: ANN401 - boto3 makes clients at run time
-        if service not in self._clients:
-            self._clients[service] = self.open_client(service)
-        return self._clients[service]
-
     @cached_property
-    def _clients(self) -> dict[str, Any]:
-        return {}
+    def _calls(self) -> AwsCalls:
+        return AwsCalls(self.open_client, missing=_MISSING)
 
     @cached_property
     def _stack(self) -> Mapping[str, Any]:
-        found = self._call("cloudformation", "describe_stacks", StackName=self.stack)["Stacks"]
+        found = self._calls.call("cloudformation", "describe_stacks", StackName=self.stack)[
+            "Stacks"
+        ]
         if not found:
             raise Misconfigured(f"{self.stack}: no such stack; deploy it, or correct its name")
         stack: Mapping[str, Any] = found[0]
@@ -122,18 +106,14 @@ class DeployedStage:
     @cached_property
     def _resources(self) -> list[tuple[str, str]]:
         """The type and physical id of each resource."""
-        found: list[tuple[str, str]] = []
-        request: dict[str, str] = {"StackName": self.stack}
-        while True:
-            page = self._call("cloudformation", "list_stack_resources", **request)
-            found += [
-                (one["ResourceType"], one["PhysicalResourceId"])
-                for one in page["StackResourceSummaries"]
-                if one.get("PhysicalResourceId")
-            ]
-            if not page.get("NextToken"):
-                return found
-            request["NextToken"] = page["NextToken"]
+        listed = self._calls.pages(
+            "cloudformation", "list_stack_resources", "StackResourceSummaries", StackName=self.stack
+        )
+        return [
+            (one["ResourceType"], one["PhysicalResourceId"])
+            for one in listed
+            if one.get("PhysicalResourceId")
+        ]
 
     def _of_type(self, kind: str) -> list[str]:
         return [physical for found, physical in self._resources if found == kind]
@@ -143,7 +123,7 @@ class DeployedStage:
         """The configurations of extentflow's own functions, by the names of their services."""
         found: dict[str, Mapping[str, Any]] = {}
         for name in self._of_type("AWS::Lambda::Function"):
-            config = self._call("lambda", "get_function_configuration", FunctionName=name)
+            config = self._calls.call("lambda", "get_function_configuration", FunctionName=name)
             variables = config.get("Environment", {}).get("Variables", {})
             if SERVICE in variables:
                 found[variables[SERVICE]] = config
@@ -154,7 +134,7 @@ class DeployedStage:
         """The event source mappings, by the names of their functions' services."""
         found: dict[str, Mapping[str, Any]] = {}
         for service, config in self._ours.items():
-            answer = self._call(
+            answer = self._calls.call(
                 "lambda", "list_event_source_mappings", FunctionName=config["FunctionName"]
             )
             for mapping in answer["EventSourceMappings"]:
@@ -165,8 +145,8 @@ class DeployedStage:
 
     def _ledger(self) -> Iterator[Finding]:
         name = self._outputs["LedgerTable"]
-        table = self._call("dynamodb", "describe_table", TableName=name)["Table"]
-        backups = self._call("dynamodb", "describe_continuous_backups", TableName=name)
+        table = self._calls.call("dynamodb", "describe_table", TableName=name)["Table"]
+        backups = self._calls.call("dynamodb", "describe_continuous_backups", TableName=name)
         recovery = backups["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
         fact = f"{name}: {table['TableStatus']}"
         if table["TableStatus"] not in ("ACTIVE", "UPDATING"):
@@ -180,7 +160,7 @@ class DeployedStage:
     def _queues(self) -> Iterator[Finding]:
         for output in ("ArrivalsQueueUrl", "ExtentsQueueUrl", "ArrivalsDlqUrl", "ExtentsDlqUrl"):
             names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-            answer = self._call(
+            answer = self._calls.call(
                 "sqs",
                 "get_queue_attributes",
                 QueueUrl=self._outputs[output],
@@ -206,7 +186,9 @@ class DeployedStage:
                 yield Finding(check, "problem", fact, remedy)
                 continue
             if service in RECURSIVE:
-                found = self._call("lambda", "get_function_recursion_config", FunctionName=name)
+                found = self._calls.call(
+                    "lambda", "get_function_recursion_config", FunctionName=name
+                )
                 if found["RecursiveLoop"] != "Allow":
                     fact = f"{name}: recursive loop detection is {found['RecursiveLoop']}"
                     remedy = "set it to Allow: the function sends messages to its own queue"
@@ -232,7 +214,7 @@ class DeployedStage:
 
     def _schedules(self) -> Iterator[Finding]:
         for name in self._of_type("AWS::Events::Rule"):
-            rule = self._call("events", "describe_rule", Name=name.rpartition("|")[2])
+            rule = self._calls.call("events", "describe_rule", Name=name.rpartition("|")[2])
             if rule["State"].startswith("ENABLED"):
                 yield Finding("rule", "ok", f"{rule['Name']}: {rule.get('Description', '')}")
             else:
@@ -241,7 +223,7 @@ class DeployedStage:
                 yield Finding("rule", "problem", fact, remedy)
 
     def _concurrency(self) -> Iterator[Finding]:
-        limits = self._call("lambda", "get_account_settings")["AccountLimit"]
+        limits = self._calls.call("lambda", "get_account_settings")["AccountLimit"]
         allowed = int(limits["UnreservedConcurrentExecutions"])
         wanted = sum(
             int(one.get("ScalingConfig", {}).get("MaximumConcurrency", 0))
@@ -257,12 +239,7 @@ class DeployedStage:
     def _network(self) -> Iterator[Finding]:
         found = {one.get("VpcConfig", {}).get("VpcId") for one in self._ours.values()}
         for vpc in sorted(filter(None, found)):
-            off = []
-            for attribute in ("enableDnsSupport", "enableDnsHostnames"):
-                answer = self._call("ec2", "describe_vpc_attribute", VpcId=vpc, Attribute=attribute)
-                key = attribute[0].upper() + attribute[1:]
-                if not answer[key]["Value"]:
-                    off.append(attribute)
+            off = dns_attributes_off(self._calls, vpc)
             if off:
                 remedy = "set them: private names of interface endpoints do not resolve without"
                 yield Finding("network", "problem", f"{vpc}: {', '.join(off)} off", remedy)
@@ -271,7 +248,9 @@ class DeployedStage:
 
     def _alarms(self) -> Iterator[Finding]:
         prefix = f"{self.stack}-Alarms"
-        answer = self._call("cloudwatch", "describe_alarms", AlarmNamePrefix=prefix, MaxRecords=100)
+        answer = self._calls.call(
+            "cloudwatch", "describe_alarms", AlarmNamePrefix=prefix, MaxRecords=100
+        )
         alarms: Sequence[Mapping[str, Any]] = answer["MetricAlarms"]
         if not alarms:
             yield Finding("alarms", "problem", f"none begins with {prefix}", "`make deploy`")
@@ -291,7 +270,7 @@ class DeployedStage:
             yield self._topic(topic)
 
     def _topic(self, arn: str) -> Finding:
-        answer = self._call("sns", "list_subscriptions_by_topic", TopicArn=arn)
+        answer = self._calls.call("sns", "list_subscriptions_by_topic", TopicArn=arn)
         found = [one["SubscriptionArn"] for one in answer["Subscriptions"]]
         confirmed = [one for one in found if one.startswith("arn:")]
         if confirmed:
@@ -318,7 +297,7 @@ class DeployedStage:
         application = self._outputs.get("SparkApplicationId")
         if application is None:
             return
-        answer = self._call("emr-serverless", "get_application", applicationId=application)
+        answer = self._calls.call("emr-serverless", "get_application", applicationId=application)
         state = answer["application"]["state"]
         fact = f"application {application}: {state}"
         if state == "TERMINATED":
@@ -332,7 +311,7 @@ class DeployedStage:
             group = config.get("LoggingConfig", {}).get("LogGroup")
             if group is None:
                 continue
-            answer = self._call(
+            answer = self._calls.call(
                 "logs",
                 "filter_log_events",
                 logGroupName=group,

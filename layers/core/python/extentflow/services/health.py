@@ -1,7 +1,7 @@
 """The health of a stack: create what is missing, report findings with what to do."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -481,6 +481,17 @@ def _check(check: str, ask: Callable[[], str]) -> Finding:
 
 def _usable(check: str, fact: str, remedy: str = "") -> Finding:
     return Finding(check, "warning" if remedy else "ok", fact, remedy)
+
+
+def examine_each(
+    checks: Iterable[tuple[str, Callable[[], Iterable[Finding]]]],
+) -> Iterator[Finding]:
+    """Yield the findings of all checks; one that fails is a finding, and leaves out itself only."""
+    for check, findings in checks:
+        try:
+            yield from findings()
+        except ExtentflowError as exc:
+            yield problem_of(check, exc)
 
 
 def problem_of(check: str, exc: ExtentflowError) -> Finding:

@@ -3,7 +3,7 @@
     requirements/lambda.txt ──wheels.put──> build/layers/deps/python
                             ──────────────> build/layers/deps.json   written last: marks completion
 
-Run as `python -m layers.recipes.lambda_layer` (`make layers`).
+Run as `python -m infra.recipes.lambda_layer` (`make layers`).
 """
 
 import json
@@ -12,8 +12,8 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from layers.recipes import wheels
-from layers.recipes.wheels import ROOT
+from . import wheels
+from .wheels import ROOT
 
 LOCK = Path("requirements/lambda.txt")
 LAYER = Path("build/layers/deps")

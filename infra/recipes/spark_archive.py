@@ -11,7 +11,7 @@ The same pins and code give the same archive. Spark and its Python come with the
     environment/site-packages/   packages, extentflow      spark.archives=s3://...tgz#environment
     environment/jobs/            the entry points
 
-Run as `python -m layers.recipes.spark_archive` (`make spark-archive`).
+Run as `python -m infra.recipes.spark_archive` (`make spark-archive`).
 """
 
 import gzip
@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from layers.recipes import wheels
-from layers.recipes.wheels import ROOT, Machine
+from . import wheels
+from .wheels import ROOT, Machine
 
 LOCK = Path("requirements/emr.txt")
 LIBRARY = Path("layers/core/python/extentflow")

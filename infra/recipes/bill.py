@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any
 
-from layers.recipes.wheels import ROOT, PackagingError
+from .wheels import ROOT, PackagingError
 
 LOCKS = tuple(ROOT / "requirements" / name for name in ("lambda.txt", "emr.txt", "image.txt"))
 TARGET = ROOT / "build" / "sbom" / "extentflow.cdx.json"
@@ -114,7 +114,7 @@ def _licence(name: str, fields: Mapping[str, Sequence[str]]) -> str:
     shown = "; ".join(text for text in said if text) or "none"
     raise PackagingError(
         f"{name}: its licence ({shown:.80}) is unknown or not permitted; add it to"
-        " layers/recipes/bill.py, or remove the package"
+        " infra/recipes/bill.py, or remove the package"
     )
 
 

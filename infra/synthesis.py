@@ -1,0 +1,64 @@
+"""The CDK application of one or more stages: what an `app.py` calls.
+
+from extentflow_cdk.config import Auth, Bucket, Cluster, Stage
+from extentflow_cdk.synthesis import synthesise
+
+synthesise(Stage(name="dev", ...))
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+from cdk_nag import AwsSolutionsChecks
+
+from extentflow.errors import Misconfigured
+from extentflow.services.planned import CDK_FILE, CDK_OUTPUT
+
+from .config import Stage
+from .project import Project
+from .stack import ExtentflowStack
+
+
+def synthesise(*stages: Stage, project: Project | None = None) -> None:
+    """Write the template of each stage, or of the one that CDK's context `stage` names.
+
+    Connectors are below the current folder. Ends the process with the problems of a stage.
+    """
+    try:
+        found = project or Project.gathered(Path.cwd())
+        settings = _settings(found.home)
+        output = os.environ.get("CDK_OUTDIR") or str(
+            found.home / settings.get("output", CDK_OUTPUT)
+        )
+        app = cdk.App(outdir=output, context=settings.get("context", {}), analytics_reporting=False)
+        cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+        for stage in choose(stages, app.node.try_get_context("stage")):
+            ExtentflowStack(app, stage=stage, project=found)
+    except Misconfigured as exc:
+        sys.exit("\n".join(f"error: {problem}" for problem in exc.problems))
+    app.synth()
+
+
+def choose(stages: Sequence[Stage], name: str | None) -> Sequence[Stage]:
+    """Return the stage of this name, or all without one.
+
+    Raises:
+        Misconfigured: there is none.
+    """
+    found = [stage for stage in stages if name in {None, stage.name}]
+    if not found:
+        known = ", ".join(stage.name for stage in stages)
+        raise Misconfigured(f"no stage {name}; defined are {known}")
+    return found
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of CDK's command line, which only it passes on."""
+    path = folder / CDK_FILE
+    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return found

@@ -1,0 +1,506 @@
+"""Whether an AWS account takes a stage, before its first deployment: read-only calls.
+
+Needs AWS credentials and a synthesised stage; `deployed` checks what the deployment made of it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from functools import cached_property, partial
+from typing import Any
+
+from extentflow.aws import open_client
+from extentflow.errors import ExtentflowError, Misconfigured
+from extentflow.retry import Clock
+from extentflow.services.aws_calls import AwsCalls, OpenClient
+from extentflow.services.deployed import FINISHED
+from extentflow.services.health import Finding, examine_each, problem_of
+from extentflow.services.network_checks import NetworkChecks
+from extentflow.services.planned import PlannedBucket, PlannedStage
+from extentflow.wording import counted
+
+# Lambda keeps as many invocations free of reservations.
+KEPT_UNRESERVED = 100
+# AWS allows ten resource policies of CloudWatch Logs; deliveries to /aws/vendedlogs/ share one.
+MOST_LOG_POLICIES, DELIVERY_POLICY = 10, "AWSLogDeliveryWrite20150319"
+LEAST_BOOTSTRAP = 6  # the first version with roles and assets of today's CDK
+LEAST_KAFKA_WITH_IAM = (3, 8)
+EMR_QUOTA = "Max concurrent vCPUs per account"
+# AWS's release guide; `emr-serverless` reports no date.
+SUPPORT_ENDS: Mapping[str, date] = {"emr-spark-8.0.0": date(2027, 5, 20)}
+SHORT_SUPPORT_DAYS = 180
+SERVERLESS = "SERVERLESS"
+OBJECT_CREATED = "s3:ObjectCreated:"
+
+# An action that the creation of a type of resource needs, at least one per service.
+CREATES: Mapping[str, str] = {
+    "AWS::ApiGateway::RestApi": "apigateway:POST",
+    "AWS::ApiGatewayV2::Api": "apigateway:POST",
+    "AWS::CloudWatch::Alarm": "cloudwatch:PutMetricAlarm",
+    "AWS::CloudWatch::Dashboard": "cloudwatch:PutDashboard",
+    "AWS::DynamoDB::Table": "dynamodb:CreateTable",
+    "AWS::EC2::SecurityGroup": "ec2:CreateSecurityGroup",
+    "AWS::EC2::SecurityGroupIngress": "ec2:AuthorizeSecurityGroupIngress",
+    "AWS::EC2::VPCEndpoint": "ec2:CreateVpcEndpoint",
+    "AWS::EMRServerless::Application": "emr-serverless:CreateApplication",
+    "AWS::Events::Rule": "events:PutRule",
+    "AWS::IAM::ManagedPolicy": "iam:CreatePolicy",
+    "AWS::IAM::Role": "iam:CreateRole",
+    "AWS::KMS::Key": "kms:CreateKey",
+    "AWS::Lambda::EventSourceMapping": "lambda:CreateEventSourceMapping",
+    "AWS::Lambda::Function": "lambda:CreateFunction",
+    "AWS::Lambda::LayerVersion": "lambda:PublishLayerVersion",
+    "AWS::Logs::LogGroup": "logs:CreateLogGroup",
+    "AWS::S3::Bucket": "s3:CreateBucket",
+    "AWS::SNS::Topic": "sns:CreateTopic",
+    "AWS::SQS::Queue": "sqs:CreateQueue",
+    "AWS::WAFv2::WebACL": "wafv2:CreateWebACL",
+}
+
+_PARAMETER = re.compile(r"/cdk-bootstrap/(\w+)/version")
+_VERSION = re.compile(r"([0-9]+)\.([0-9]+)")
+# A change set was made, and nothing else.
+IN_REVIEW = "REVIEW_IN_PROGRESS"
+# Broken deployments that no further one repairs.
+_DEAD = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED")
+
+
+@dataclass(frozen=True)
+class AccountChecks:
+    """Checks the account and region of a planned stage."""
+
+    stage: PlannedStage
+    open_client: OpenClient | None = None
+    clock: Clock = field(default_factory=Clock)
+
+    def examine(self) -> Iterator[Finding]:
+        """Yield a finding per check. Without credentials there is one only."""
+        try:
+            found = self._credentials()
+        except ExtentflowError as exc:
+            yield problem_of("credentials", exc)
+            return
+        yield found
+        if found.verdict == "problem":
+            return
+        for reason in self.stage.unbuilt:
+            remedy = "build it, and synthesise the stage again"
+            yield Finding("template", "problem", reason, remedy)
+        yield from examine_each((("CDK bootstrap", self._bootstrap), ("stack", self._stack)))
+        if self.stage.network is not None:
+            network = NetworkChecks(self.stage, self.stage.network, self._calls, self._own)
+            yield from network.examine()
+        yield from examine_each(
+            (
+                ("rights of CloudFormation", self._rights),
+                ("invocations", self._invocations),
+                ("vCPUs of Spark", self._spark),
+                ("cluster", self._cluster),
+                ("access log", self._log_policies),
+                *((f"bucket {one.name}", partial(self._bucket, one)) for one in self.stage.buckets),
+                *((f"secret {one}", partial(self._secret, one)) for one in self.stage.secrets),
+                *((f"key {one}", partial(self._key, one)) for one in self.stage.keys),
+                ("alarm topic", self._topic),
+                ("event bus", self._bus),
+                ("ledger table", self._table),
+            )
+        )
+
+    # -- what AWS reports -------------------------------------------------------------------------
+
+    @cached_property
+    def _calls(self) -> AwsCalls:
+        return AwsCalls(self.open_client or partial(open_client, region=self.stage.region))
+
+    @cached_property
+    def _caller(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self._calls.call("sts", "get_caller_identity")
+        return found
+
+    @cached_property
+    def _deployed(self) -> Mapping[str, Any] | None:
+        """The stack, if it exists."""
+        answer = self._calls.find(
+            "cloudformation", "describe_stacks", ("ValidationError",), StackName=self.stage.stack
+        )
+        found = answer["Stacks"] if answer else ()
+        return next((one for one in found if one["StackStatus"] != IN_REVIEW), None)
+
+    @cached_property
+    def _own(self) -> frozenset[str]:
+        """The physical ids of what the stack has created; none if that cannot be read."""
+        try:
+            if self._deployed is None:
+                return frozenset()
+            listed = self._calls.pages(
+                "cloudformation",
+                "list_stack_resources",
+                "StackResourceSummaries",
+                StackName=self.stage.stack,
+            )
+            return frozenset(one.get("PhysicalResourceId", "") for one in listed)
+        except ExtentflowError:
+            return frozenset()  # the check of the stack has reported it
+
+    # -- checks -----------------------------------------------------------------------------------
+
+    def _credentials(self) -> Finding:
+        who = f"{self._caller['Arn']}, region {self.stage.region}"
+        wanted = self.stage.account
+        if wanted is not None and wanted != self._caller["Account"]:
+            remedy = f"use credentials of {wanted}, or correct the stage's account"
+            return Finding("credentials", "problem", f"{who}; the stage is of {wanted}", remedy)
+        return Finding("credentials", "ok", who)
+
+    def _bootstrap(self) -> Iterator[Finding]:
+        name = self.stage.bootstrap
+        if name is None:
+            return
+        answer = self._calls.find("ssm", "get_parameter", ("ParameterNotFound",), Name=name)
+        place = f"aws://{self._caller['Account']}/{self.stage.region}"
+        remedy = f"`npx cdk bootstrap {place}`"
+        if answer is None:
+            fact = f"{place}: not bootstrapped, {name} does not exist"
+            yield Finding("CDK bootstrap", "problem", fact, remedy)
+        elif int(version := answer["Parameter"]["Value"]) < LEAST_BOOTSTRAP:
+            yield Finding("CDK bootstrap", "problem", f"{place}: version {version}", remedy)
+        else:
+            yield Finding("CDK bootstrap", "ok", f"{place}: version {version}")
+
+    def _stack(self) -> Iterator[Finding]:
+        name = self.stage.stack
+        if self._deployed is None:
+            yield Finding("stack", "ok", f"{name}: new")
+            return
+        status = self._deployed["StackStatus"]
+        if status in FINISHED:
+            yield Finding("stack", "ok", f"{name}: {status}; the next deployment updates it")
+        elif status in _DEAD:
+            remedy = f"`aws cloudformation delete-stack --stack-name {name}`"
+            yield Finding("stack", "problem", f"{name}: {status}, cannot be deployed again", remedy)
+        else:
+            remedy = "wait, or see the stack's events in CloudFormation"
+            yield Finding("stack", "problem", f"{name}: {status}", remedy)
+
+    def _rights(self) -> Iterator[Finding]:
+        """Ask IAM what CDK's role for CloudFormation may create, organisation included."""
+        found = _PARAMETER.fullmatch(self.stage.bootstrap or "")
+        if found is None:
+            return
+        account, partition = self._caller["Account"], self._caller["Arn"].split(":")[1]
+        role = f"cdk-{found[1]}-cfn-exec-role-{account}-{self.stage.region}"
+        names = sorted({CREATES[kind] for kind in self.stage.resources if kind in CREATES})
+        answers = self._calls.coded(
+            "iam",
+            "simulate_principal_policy",
+            {"NoSuchEntity": None},
+            PolicySourceArn=f"arn:{partition}:iam::{account}:role/{role}",
+            ActionNames=names,
+            ContextEntries=[
+                {
+                    "ContextKeyName": "aws:RequestedRegion",
+                    "ContextKeyValues": [self.stage.region],
+                    "ContextKeyType": "string",
+                }
+            ],
+            MaxItems=len(names),
+        )
+        if answers is None:
+            fact = f"there is no role {role}"
+            yield Finding("rights of CloudFormation", "problem", fact, "bootstrap the account")
+            return
+        refused: dict[str, list[str]] = {}
+        for one in answers["EvaluationResults"]:
+            if one["EvalDecision"] != "allowed":
+                refused.setdefault(_refuser(one), []).append(one["EvalActionName"])
+        for who, actions in refused.items():
+            fact = f"{who} does not allow {role}: {', '.join(actions)}"
+            remedy = "ask who owns that policy to allow them, or deploy into another account"
+            yield Finding("rights of CloudFormation", "problem", fact, remedy)
+        if not refused:
+            fact = f"{role}: {counted(len(names), 'action')} allowed"
+            yield Finding("rights of CloudFormation", "ok", fact)
+
+    def _invocations(self) -> Iterator[Finding]:
+        stage = self.stage
+        limits = self._calls.call("lambda", "get_account_settings")["AccountLimit"]
+        allowed = int(limits["ConcurrentExecutions"])
+        free = int(limits["UnreservedConcurrentExecutions"])
+        ask = 'request more of the quota "Concurrent executions" of Lambda'
+        fact = f"{free} of {allowed} concurrent invocations are free, the stage needs"
+        # What is deployed has its reservation already.
+        received = stage.received if self._deployed is None else 0
+        if received and free - received < KEPT_UNRESERVED:
+            fact += f" {received} reserved for the receiver and {KEPT_UNRESERVED} others unreserved"
+            yield Finding("invocations", "problem", fact, f"{ask}, or lower Receiver(concurrency)")
+        elif free < stage.invocations + received:
+            fact += f" {stage.invocations + received}"
+            remedy = f"{ask}, or lower most_workers and account_concurrency"
+            yield Finding("invocations", "problem", fact, remedy)
+        elif allowed < stage.account_concurrency:
+            fact = f"{allowed} are allowed, the stage says {stage.account_concurrency}"
+            yield Finding("invocations", "warning", fact, f"write account_concurrency={allowed}")
+        else:
+            yield Finding("invocations", "ok", f"{fact} {stage.invocations + received}")
+
+    def _spark(self) -> Iterator[Finding]:
+        spark = self.stage.spark
+        if spark is None:
+            return
+        allowed = self._emr_quota()
+        fact = f"{allowed:g} allowed, spark.quota_vcpu={spark.quota_vcpu}"
+        if allowed < spark.quota_vcpu:
+            remedy = f'request more of the quota "{EMR_QUOTA}", or lower quota_vcpu'
+            yield Finding("vCPUs of Spark", "problem", fact, remedy)
+        else:
+            yield Finding("vCPUs of Spark", "ok", fact)
+        yield from self._release(spark.release_label)
+
+    def _emr_quota(self) -> float:
+        """Return the account's own value, or AWS's default, which the first call leaves out."""
+        for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
+            for one in self._calls.pages(
+                "service-quotas", operation, "Quotas", ServiceCode="emr-serverless"
+            ):
+                if one["QuotaName"] == EMR_QUOTA:
+                    return float(one["Value"])
+        raise Misconfigured(f"AWS reports no quota {EMR_QUOTA}; see it in the console")
+
+    def _release(self, label: str) -> Iterator[Finding]:
+        ends = SUPPORT_ENDS.get(label)
+        if ends is None:
+            return
+        left = (ends - datetime.fromtimestamp(self.clock.wall(), UTC).date()).days
+        fact = f"{label}: AWS supports it until {ends}"
+        if left < SHORT_SUPPORT_DAYS:
+            remedy = "plan a later emr-spark release, as spark.release_label"
+            yield Finding("release of Spark", "warning", fact, remedy)
+        else:
+            yield Finding("release of Spark", "ok", fact)
+
+    def _cluster(self) -> Iterator[Finding]:
+        arn = self.stage.cluster.arn
+        if arn is None:
+            return
+        answer = self._calls.find(
+            "kafka", "describe_cluster_v2", ("NotFoundException",), ClusterArn=arn
+        )
+        if answer is None:
+            yield Finding("cluster", "problem", f"{arn}: no such cluster", "correct cluster.arn")
+            return
+        found = answer["ClusterInfo"]
+        if found["ClusterType"] == SERVERLESS:
+            fact = f"{arn} is MSK Serverless, with which extentflow is not supported"
+            yield Finding("cluster", "problem", fact, "use a provisioned cluster")
+            return
+        wrong = list(self._cluster_problems(found))
+        for fact, remedy in wrong:
+            yield Finding("cluster", "problem", f"{found['ClusterName']}: {fact}", remedy)
+        if not wrong:
+            version = _kafka_version(found)
+            fact = f"{found['ClusterName']}: {found['State']}, Kafka {version}, admits the stage"
+            yield Finding("cluster", "ok", fact)
+
+    def _cluster_problems(self, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        stage, provisioned = self.stage, found["Provisioned"]
+        if found["State"] not in ("ACTIVE", "UPDATING", "MAINTENANCE", "REBOOTING_BROKER"):
+            yield f"it is {found['State']}", "wait until it is ACTIVE"
+        auth = stage.cluster.auth
+        if not _admits(provisioned.get("ClientAuthentication", {}), auth):
+            yield (
+                f"authentication {auth} is off",
+                f"enable it in the cluster, or change auth={auth}",
+            )
+        version = _kafka_version(found)
+        number = _VERSION.match(version)
+        if auth == "iam" and number and tuple(map(int, number.groups())) < LEAST_KAFKA_WITH_IAM:
+            remedy = (
+                "upgrade it to 3.8 or later: older ones complete no transactions of IAM clients"
+            )
+            yield f"Kafka {version}", remedy
+        groups = provisioned["BrokerNodeGroupInfo"].get("SecurityGroups", [])
+        network = stage.network
+        if network and groups and network.cluster_security_group_id not in groups:
+            fact = f"its brokers have {', '.join(groups)}, not {network.cluster_security_group_id}"
+            yield fact, f"write cluster_security_group_id={groups[0]!r}"
+        brokers = self._calls.call("kafka", "get_bootstrap_brokers", ClusterArn=stage.cluster.arn)
+        known = {
+            server
+            for text in brokers.values()
+            if isinstance(text, str)
+            for server in text.split(",")
+        }
+        left = [one for one in stage.cluster.servers if one not in known]
+        if left and known:
+            yield (
+                f"it has no bootstrap server {', '.join(left)}",
+                (f"`aws kafka get-bootstrap-brokers --cluster-arn {stage.cluster.arn}`"),
+            )
+
+    def _log_policies(self) -> Iterator[Finding]:
+        if not self.stage.access_log:
+            return
+        found = list(
+            self._calls.pages(
+                "logs", "describe_resource_policies", "resourcePolicies", next_page="nextToken"
+            )
+        )
+        fact = f"{len(found)} of {MOST_LOG_POLICIES} resource policies of CloudWatch Logs"
+        names = {one["policyName"] for one in found}
+        if len(found) >= MOST_LOG_POLICIES and DELIVERY_POLICY not in names:
+            remedy = "delete one that has no use: API Gateway must add one to deliver its log"
+            yield Finding("access log", "problem", fact, remedy)
+        else:
+            yield Finding("access log", "ok", fact)
+
+    def _bucket(self, bucket: PlannedBucket) -> Iterator[Finding]:
+        check = f"bucket {bucket.name}"
+        if bucket.name in self._own:
+            yield Finding(check, "ok", "of this stack")
+            return
+        codes = {"404": "free", "NoSuchBucket": "free", "403": "closed", "301": "elsewhere"}
+        found = self._calls.coded("s3", "head_bucket", codes, Bucket=bucket.name)
+        if found == "free":
+            if bucket.exists:
+                remedy = "create it, correct the name, or leave out exists=True"
+                yield Finding(check, "problem", "it does not exist", remedy)
+            else:
+                yield Finding(check, "ok", "the name is free")
+            return
+        if found == "closed":
+            remedy = "allow s3:ListBucket on it" if bucket.exists else "choose another name"
+            fact = "it exists, and these credentials may not read it"
+            yield Finding(check, "problem", fact, remedy)
+            return
+        if (
+            found == "elsewhere"
+            or found.get("BucketRegion", self.stage.region) != self.stage.region
+        ):
+            region = "another region" if found == "elsewhere" else found["BucketRegion"]
+            fact = f"it is in {region}, the stage in {self.stage.region}"
+            yield Finding(check, "problem", fact, "deploy a stage in the bucket's region")
+            return
+        if not bucket.exists:
+            yield Finding(check, "problem", "it exists already", "set exists=True for it")
+            return
+        yield self._notified(check, bucket)
+
+    def _notified(self, check: str, bucket: PlannedBucket) -> Finding:
+        if bucket.direct:
+            answer = self._calls.call(
+                "s3", "get_bucket_notification_configuration", Bucket=bucket.name
+            )
+            kinds = ("QueueConfigurations", "TopicConfigurations", "LambdaFunctionConfigurations")
+            others = [
+                one.get("Id", kind)
+                for kind in kinds
+                for one in answer.get(kind, ())
+                if any(event.startswith(OBJECT_CREATED) for event in one["Events"])
+            ]
+            if others and self._deployed is None:
+                fact = f"it notifies others of new objects: {', '.join(others)}"
+                remedy = "S3 refuses rules that overlap; use BucketNotification.EVENTBRIDGE"
+                return Finding(check, "problem", fact, remedy)
+        return Finding(check, "ok", "it exists, in this region")
+
+    def _secret(self, arn: str) -> Iterator[Finding]:
+        absent = ("ResourceNotFoundException",)
+        answer = self._calls.find("secretsmanager", "describe_secret", absent, SecretId=arn)
+        check = f"secret {arn}"
+        if answer is None:
+            yield Finding(check, "problem", "it does not exist", "create it, or correct its ARN")
+        elif answer.get("DeletedDate"):
+            remedy = f"`aws secretsmanager restore-secret --secret-id {arn}`"
+            yield Finding(check, "problem", "it is being deleted", remedy)
+        elif _is_own_key(key := answer.get("KmsKeyId")) and not self._knows(str(key)):
+            fact = f"it is encrypted with {key}, which the stage does not name"
+            yield Finding(check, "problem", fact, "add the key's ARN to secret_key_arns")
+        else:
+            yield Finding(check, "ok", "it exists")
+
+    def _knows(self, key: str) -> bool:
+        """Whether the stage names a key, which AWS returns by its ARN, its id or an alias."""
+        if "alias/" in key:
+            key = self._calls.call("kms", "describe_key", KeyId=key)["KeyMetadata"]["Arn"]
+        return any(one == key or one.endswith(f"/{key}") for one in self.stage.keys)
+
+    def _key(self, arn: str) -> Iterator[Finding]:
+        check = f"key {arn}"
+        answer = self._calls.find("kms", "describe_key", ("NotFoundException",), KeyId=arn)
+        if answer is None:
+            yield Finding(check, "problem", "it does not exist", "correct its ARN")
+        elif (state := answer["KeyMetadata"]["KeyState"]) != "Enabled":
+            yield Finding(
+                check, "problem", f"it is {state}", f"`aws kms enable-key --key-id {arn}`"
+            )
+        else:
+            yield Finding(check, "ok", "it is enabled")
+
+    def _topic(self) -> Iterator[Finding]:
+        if self.stage.topic is not None:
+            yield self._exists(
+                "alarm topic",
+                ("sns", "get_topic_attributes", "NotFound"),
+                {"TopicArn": self.stage.topic},
+                "create it, or leave out alarm_topic_arn",
+            )
+
+    def _bus(self) -> Iterator[Finding]:
+        yield self._exists(
+            "event bus",
+            ("events", "describe_event_bus", "ResourceNotFoundException"),
+            {"Name": self.stage.event_bus},
+            "create it, or correct event_bus",
+        )
+
+    def _table(self) -> Iterator[Finding]:
+        if self.stage.table is not None:
+            yield self._exists(
+                "ledger table",
+                ("dynamodb", "describe_table", "ResourceNotFoundException"),
+                {"TableName": self.stage.table},
+                "restore it, or leave out table for a new ledger",
+            )
+
+    def _exists(
+        self, check: str, call: tuple[str, str, str], request: dict[str, str], remedy: str
+    ) -> Finding:
+        """Report whether something that the stage names exists."""
+        service, operation, absent = call
+        name = next(iter(request.values()))
+        if self._calls.find(service, operation, (absent,), **request) is None:
+            return Finding(check, "problem", f"{name} does not exist", remedy)
+        return Finding(check, "ok", name)
+
+
+def _refuser(result: Mapping[str, Any]) -> str:
+    """Return which kind of policy refuses an action, as far as IAM says it."""
+    if not result.get("OrganizationsDecisionDetail", {}).get("AllowedByOrganizations", True):
+        return "a policy of the organisation (SCP)"
+    boundary = result.get("PermissionsBoundaryDecisionDetail", {})
+    if not boundary.get("AllowedByPermissionsBoundary", True):
+        return "the permissions boundary"
+    return "the role's own policy"
+
+
+def _admits(given: Mapping[str, Any], auth: str) -> bool:
+    """Whether a cluster's settings allow this authentication; without any, plain text is on."""
+    sasl = given.get("Sasl", {})
+    found: Mapping[str, Any] = {
+        "iam": sasl.get("Iam", {}),
+        "scram": sasl.get("Scram", {}),
+        "mtls": given.get("Tls", {}),
+        "none": given.get("Unauthenticated", {}) if given else {"Enabled": True},
+    }.get(auth, {})  # MSK has no other
+    return bool(found.get("Enabled", False))
+
+
+def _kafka_version(cluster: Mapping[str, Any]) -> str:
+    found: str = cluster["Provisioned"]["CurrentBrokerSoftwareInfo"].get("KafkaVersion", "unknown")
+    return found
+
+
+def _is_own_key(key: str | None) -> bool:
+    """Whether a secret's key is the customer's; AWS's own has an alias, or is not named."""
+    return key is not None and not key.startswith("alias/aws/") and ":alias/aws/" not in key

@@ -1,0 +1,427 @@
+"""Whether a VPC takes what a planned stage adds to it: endpoints, functions, paths to brokers.
+
+Tests: unit/services/test_account_checks.py
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from ipaddress import IPv4Network
+from typing import Any
+
+from extentflow.services.aws_calls import AwsCalls
+from extentflow.services.health import Finding, examine_each
+from extentflow.services.planned import PlannedNetwork, PlannedStage, PlannedSubnet
+from extentflow.wording import counted
+
+HTTPS_PORT = 443
+# Addresses that the functions of one stage take in a subnet, and that AWS keeps while it changes
+# them: Lambda shares one interface among up to 65,000 connections.
+FUNCTION_ADDRESSES = 4
+ALL_PROTOCOLS = "-1"
+ANYWHERE = "0.0.0.0/0"
+# Interfaces that pass on the traffic of others, by their types, and those of brokers.
+PASSING = (
+    "gateway_load_balancer",
+    "gateway_load_balancer_endpoint",
+    "load_balancer",
+    "nat_gateway",
+    "network_load_balancer",
+    "transit_gateway",
+    "vpc_endpoint",
+)
+BROKERS = "Amazon MSK network interface"
+NO_VPC = "correct network.vpc_id, region or credentials"
+_NOT_FOUND = ("InvalidVpcID.NotFound", "InvalidSubnetID.NotFound", "InvalidGroup.NotFound")
+
+
+@dataclass(frozen=True)
+class NetworkChecks:
+    """Checks the VPC of a planned stage; `own` are the ids of what its stack has created."""
+
+    stage: PlannedStage
+    network: PlannedNetwork
+    calls: AwsCalls
+    own: frozenset[str]
+
+    def examine(self) -> Iterator[Finding]:
+        """Yield a finding per check. Without the VPC there is one only."""
+        found = list(examine_each((("VPC", self._vpc),)))
+        yield from found
+        if any(one.remedy == NO_VPC for one in found):
+            return
+        yield from examine_each(
+            (
+                ("DNS", self._dns),
+                ("subnets", self._subnets),
+                ("routes", self._routes),
+                ("new endpoints", self._new_endpoints),
+                ("endpoint zones", self._zones),
+                ("other users of the VPC", self._others),
+                ("existing endpoints", self._existing_endpoints),
+                ("brokers' group", self._brokers),
+            )
+        )
+
+    # -- what AWS reports -------------------------------------------------------------------------
+
+    def _all(self, operation: str, key: str) -> list[Mapping[str, Any]]:
+        within = [{"Name": "vpc-id", "Values": [self.network.vpc_id]}]
+        return list(self.calls.pages("ec2", operation, key, Filters=within))
+
+    @cached_property
+    def _endpoints(self) -> list[Mapping[str, Any]]:
+        return [
+            one
+            for one in self._all("describe_vpc_endpoints", "VpcEndpoints")
+            if one["State"].lower() in ("available", "pending", "pendingacceptance")
+        ]
+
+    @cached_property
+    def _found_subnets(self) -> dict[str, Mapping[str, Any]]:
+        found = self._all("describe_subnets", "Subnets")
+        return {one["SubnetId"]: one for one in found}
+
+    @cached_property
+    def _tables(self) -> list[Mapping[str, Any]]:
+        return self._all("describe_route_tables", "RouteTables")
+
+    def _of(self, service: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the VPC's endpoints of a service."""
+        end = f".{self.stage.region}.{service}"
+        return (one for one in self._endpoints if one["ServiceName"].endswith(end))
+
+    # -- checks -----------------------------------------------------------------------------------
+
+    def _vpc(self) -> Iterator[Finding]:
+        vpc = self.network.vpc_id
+        answer = self.calls.find("ec2", "describe_vpcs", _NOT_FOUND, VpcIds=[vpc])
+        if not answer or not answer["Vpcs"]:
+            where = f"{vpc}: not in {self.stage.region} of this account"
+            yield Finding("VPC", "problem", where, NO_VPC)
+            return
+        blocks = [
+            one["CidrBlock"]
+            for one in answer["Vpcs"][0]["CidrBlockAssociationSet"]
+            if one["CidrBlockState"]["State"] == "associated"
+        ]
+        left = [block for block in blocks if not _covered(block, self.network.vpc_cidrs)]
+        if self.network.interfaces and left:
+            fact = (
+                f"{vpc}: {', '.join(left)} is not in network.vpc_cidrs; from the deployment on, its"
+                f" workloads could not reach {', '.join(self.network.interfaces)}"
+            )
+            remedy = f"write vpc_cidrs={tuple(blocks)}"
+            yield Finding("VPC", "problem", fact, remedy)
+        else:
+            yield Finding("VPC", "ok", f"{vpc}: {', '.join(blocks)}")
+
+    def _dns(self) -> Iterator[Finding]:
+        vpc = self.network.vpc_id
+        off = dns_attributes_off(self.calls, vpc)
+        if off:
+            remedy = "; ".join(
+                f"`aws ec2 modify-vpc-attribute --vpc-id {vpc} --{option}`"
+                for option in map(_option, off)
+            )
+            fact = f"{vpc}: {', '.join(off)} off: names of interface endpoints do not resolve"
+            yield Finding("DNS", "problem", fact, remedy)
+        else:
+            yield Finding("DNS", "ok", f"{vpc}: DNS resolution and host names are on")
+
+    def _subnets(self) -> Iterator[Finding]:
+        for one in self.network.subnets:
+            check, found = f"subnet {one.id}", self._found_subnets.get(one.id)
+            if found is None:
+                fact = f"not in {self.network.vpc_id}"
+                yield Finding(check, "problem", fact, "correct network.subnets")
+                continue
+            wrong = _misdescribed(one, found)
+            if wrong:
+                yield Finding(check, "problem", wrong[0], wrong[1])
+                continue
+            yield self._addresses(check, one, int(found["AvailableIpAddressCount"]))
+
+    def _addresses(self, check: str, subnet: PlannedSubnet, free: int) -> Finding:
+        endpoints = sum(subnet.id in ids for ids in self.network.interfaces.values())
+        functions = FUNCTION_ADDRESSES * (subnet.id in self.network.function_subnets)
+        runs = 0
+        if self.stage.spark is not None and subnet.id in self.network.spark_subnets:
+            # All processes of a run may be in one of the subnets.
+            runs = self.stage.spark.processes
+        needed = endpoints + functions + runs
+        fact = f"{free} addresses are free; endpoints, functions and Spark need up to {needed}"
+        if free < endpoints + functions:
+            remedy = "free some, or leave the subnet out of network.subnets"
+            return Finding(check, "problem", fact, remedy)
+        if free < needed:
+            return Finding(check, "warning", fact, "lower spark.most_vcpu, or use larger subnets")
+        return Finding(check, "ok", fact)
+
+    def _routes(self) -> Iterator[Finding]:
+        for one in self.network.subnets:
+            if one.id not in self._found_subnets:
+                continue
+            check, table = f"routes of {one.id}", _table_of(one.id, self._tables)
+            if table is None or table["RouteTableId"] != one.route_table_id:
+                has = table["RouteTableId"] if table else "none"
+                fact = f"the stage says route table {one.route_table_id}, the subnet has {has}"
+                yield Finding(check, "problem", fact, f"write route_table_id={has!r}")
+                continue
+            way = _default_way(table)
+            if self.network.nat and way.startswith("igw-"):
+                fact = f"the default route leads to {way}: functions have no public address"
+                yield Finding(check, "problem", fact, "name a private subnet")
+            elif self.network.nat and not way:
+                remedy = "add one to a NAT gateway, or set nat=False"
+                yield Finding(check, "problem", "no default route, and network.nat is set", remedy)
+            else:
+                lead = f", default route to {way}" if way else ", no default route"
+                yield Finding(check, "ok", f"{one.route_table_id}{lead}")
+
+    def _new_endpoints(self) -> Iterator[Finding]:
+        for service in (*self.network.gateways, *self.network.interfaces):
+            check = f"new endpoint {service}"
+            others = [one for one in self._of(service) if one["VpcEndpointId"] not in self.own]
+            taken = [one for one in others if self._collides(service, one)]
+            if taken:
+                ids = ", ".join(one["VpcEndpointId"] for one in taken)
+                fact = f"{self.network.vpc_id} has one already: {ids}; a second one is refused"
+                remedy = "list the service in network.existing_endpoints, not in endpoints"
+                yield Finding(check, "problem", fact, remedy)
+            else:
+                yield Finding(check, "ok", "the VPC has none that collides with it")
+
+    def _collides(self, service: str, one: Mapping[str, Any]) -> bool:
+        if service in self.network.gateways:
+            used = {subnet.route_table_id for subnet in self.network.subnets}
+            return one["VpcEndpointType"] == "Gateway" and bool(used & {*one["RouteTableIds"]})
+        return one["VpcEndpointType"] == "Interface" and bool(one["PrivateDnsEnabled"])
+
+    def _zones(self) -> Iterator[Finding]:
+        named = {one.id: one.availability_zone for one in self.network.subnets}
+        wanted: dict[str, set[str]] = {
+            service: {named[id_] for id_ in ids} for service, ids in self.network.interfaces.items()
+        }
+        # That of Lambda's own API: no call tells where functions can have interfaces.
+        wanted["lambda"] = {named[id_] for id_ in self.network.function_subnets}
+        served = self._served(wanted)
+        for service, zones in wanted.items():
+            check = "zones of functions" if service == "lambda" else f"zones of {service}"
+            place = "functions" if service == "lambda" else service
+            if service not in served:
+                if service != "lambda":
+                    fact = f"{self.stage.region} has no endpoint service {service}"
+                    yield Finding(check, "problem", fact, "leave it out, and set network.nat")
+                continue
+            lacking = sorted(zones - served[service])
+            if not lacking:
+                yield Finding(check, "ok", f"served: {', '.join(sorted(zones))}")
+                continue
+            here = [one.id for one in self.network.subnets if one.availability_zone not in lacking]
+            remedy = f"write placement={ {place: tuple(here)} } in network"
+            verdict = "warning" if service == "lambda" else "problem"
+            fact = f"the service is not in {', '.join(lacking)}"
+            yield Finding(check, verdict, fact, remedy if here else "add a subnet in another zone")
+
+    def _served(self, wanted: Iterable[str]) -> dict[str, set[str]]:
+        """Return the names of the zones of each endpoint service that the region has."""
+        names = [f"com.amazonaws.{self.stage.region}.{service}" for service in wanted]
+        if self.stage.region.startswith("cn-"):
+            names += [f"cn.{name}" for name in names]
+        details = self.calls.pages(
+            "ec2",
+            "describe_vpc_endpoint_services",
+            "ServiceDetails",
+            Filters=[{"Name": "service-name", "Values": names}],
+        )
+        return {
+            one["ServiceName"].rpartition(f"{self.stage.region}.")[2]: {*one["AvailabilityZones"]}
+            for one in details
+            if any(kind["ServiceType"] == "Interface" for kind in one["ServiceType"])
+        }
+
+    def _others(self) -> Iterator[Finding]:
+        new = [
+            service
+            for service in self.network.interfaces
+            if not any(one["VpcEndpointId"] in self.own for one in self._of(service))
+        ]
+        if not new:
+            return
+        found = self._all("describe_network_interfaces", "NetworkInterfaces")
+        others = [one for one in found if _calls_aws(one)]
+        if others:
+            fact = (
+                f"{counted(len(others), 'network interface')} of others: names of"
+                f" {', '.join(new)} will lead all of them to the new endpoints"
+            )
+            remedy = (
+                "tell their owners; endpoints admit network.vpc_cidrs only, so add blocks of"
+                " networks that resolve names here; or use nat=True without endpoints"
+            )
+            yield Finding("other users of the VPC", "warning", fact, remedy)
+        else:
+            yield Finding("other users of the VPC", "ok", "none has a network interface")
+
+    def _existing_endpoints(self) -> Iterator[Finding]:
+        for service in self.network.existing_endpoints:
+            check, found = f"existing endpoint {service}", list(self._of(service))
+            if not found:
+                fact = f"{self.network.vpc_id} has none"
+                yield Finding(check, "problem", fact, "name it in network.endpoints instead")
+                continue
+            reasons = [reason for one in found if (reason := self._unusable(one))]
+            if len(reasons) == len(found):
+                yield Finding(check, "problem", *reasons[0])
+                continue
+            limited = [one for one in found if not _admits_all(str(one.get("PolicyDocument", "")))]
+            ids = ", ".join(one["VpcEndpointId"] for one in found)
+            if limited:
+                remedy = "let its policy allow the stage's resources to the functions' roles"
+                yield Finding(check, "warning", f"{ids} has a policy of its own", remedy)
+            else:
+                yield Finding(check, "ok", ids)
+
+    def _unusable(self, endpoint: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Return why functions cannot use an endpoint, and the remedy."""
+        name = endpoint["VpcEndpointId"]
+        if endpoint["VpcEndpointType"] == "Gateway":
+            used = {one.route_table_id for one in self.network.subnets}
+            left = sorted(used - {*endpoint["RouteTableIds"]})
+            if not left:
+                return None
+            remedy = (
+                f"`aws ec2 modify-vpc-endpoint --vpc-endpoint-id {name} --add-route-table-ids"
+                f" {' '.join(left)}`"
+            )
+            return f"{name} has no route in {', '.join(left)}", remedy
+        if not endpoint["PrivateDnsEnabled"]:
+            remedy = f"`aws ec2 modify-vpc-endpoint --vpc-endpoint-id {name} --private-dns-enabled`"
+            return f"{name} has no private DNS, so that functions do not find it", remedy
+        groups = [one["GroupId"] for one in endpoint["Groups"]]
+        rules = [
+            rule
+            for group in self.calls.call("ec2", "describe_security_groups", GroupIds=groups)[
+                "SecurityGroups"
+            ]
+            for rule in group["IpPermissions"]
+        ]
+        admitted = [
+            block["CidrIp"]
+            for rule in rules
+            if _opens(rule, HTTPS_PORT)
+            for block in rule["IpRanges"]
+        ]
+        cidrs = [
+            self._found_subnets[one]["CidrBlock"]
+            for one in self.network.function_subnets
+            if one in self._found_subnets
+        ]
+        left = [cidr for cidr in cidrs if not _covered(cidr, admitted)]
+        if not left:
+            return None
+        fact = f"{name} does not admit {', '.join(left)} on port {HTTPS_PORT}"
+        remedy = "; ".join(
+            f"`aws ec2 authorize-security-group-ingress --group-id {groups[0]} --protocol tcp"
+            f" --port {HTTPS_PORT} --cidr {cidr}`"
+            for cidr in left
+        )
+        return fact, remedy
+
+    def _brokers(self) -> Iterator[Finding]:
+        group = self.network.cluster_security_group_id
+        answer = self.calls.find("ec2", "describe_security_groups", _NOT_FOUND, GroupIds=[group])
+        vpcs = {one["VpcId"] for one in answer["SecurityGroups"]} if answer else set()
+        if self.network.vpc_id in vpcs:
+            yield Finding("brokers' group", "ok", group)
+        else:
+            where = f"in {', '.join(vpcs)}" if vpcs else "not in this account and region"
+            fact = f"{group} is {where}, the stage in {self.network.vpc_id}"
+            remedy = "correct network.cluster_security_group_id"
+            yield Finding("brokers' group", "problem", fact, remedy)
+
+
+def dns_attributes_off(calls: AwsCalls, vpc: str) -> list[str]:
+    """Return those DNS attributes of a VPC that are off; private names need both."""
+    off = []
+    for attribute in ("enableDnsSupport", "enableDnsHostnames"):
+        answer = calls.call("ec2", "describe_vpc_attribute", VpcId=vpc, Attribute=attribute)
+        key = attribute[0].upper() + attribute[1:]
+        if not answer[key]["Value"]:
+            off.append(attribute)
+    return off
+
+
+def _calls_aws(interface: Mapping[str, Any]) -> bool:
+    """Whether what has an interface in a VPC may resolve names of AWS's services there."""
+    return not (
+        interface.get("InterfaceType", "interface") in PASSING
+        or BROKERS in interface.get("Description", "")
+    )
+
+
+def _option(attribute: str) -> str:
+    return {"enableDnsSupport": "enable-dns-support", "enableDnsHostnames": "enable-dns-hostnames"}[
+        attribute
+    ]
+
+
+def _misdescribed(subnet: PlannedSubnet, found: Mapping[str, Any]) -> tuple[str, str] | None:
+    zone, zone_id = found["AvailabilityZone"], found["AvailabilityZoneId"]
+    if zone != subnet.availability_zone:
+        fact = f"it is in {zone}, the stage says {subnet.availability_zone}"
+        return fact, f"write availability_zone={zone!r}"
+    if subnet.zone_id is not None and zone_id != subnet.zone_id:
+        return (
+            f"its zone is {zone_id}, the stage says {subnet.zone_id}",
+            f"write zone_id={zone_id!r}",
+        )
+    return None
+
+
+def _table_of(subnet: str, tables: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the route table of a subnet: its own, or else the main one of the VPC."""
+    main = None
+    for table in tables:
+        for one in table["Associations"]:
+            if one.get("SubnetId") == subnet:
+                return table
+            if one["Main"]:
+                main = table
+    return main
+
+
+def _default_way(table: Mapping[str, Any]) -> str:
+    """Return the id of what the default route leads to; empty without one."""
+    ways = (
+        "NatGatewayId",
+        "TransitGatewayId",
+        "GatewayId",
+        "NetworkInterfaceId",
+        "InstanceId",
+        "VpcPeeringConnectionId",
+    )
+    for route in table["Routes"]:
+        if route.get("DestinationCidrBlock") == ANYWHERE and route.get("State") == "active":
+            return str(next((route[way] for way in ways if route.get(way)), ""))
+    return ""
+
+
+def _covered(block: str, admitted: Sequence[str]) -> bool:
+    wanted = IPv4Network(block)
+    return any(wanted.subnet_of(IPv4Network(one, strict=False)) for one in admitted)
+
+
+def _opens(rule: Mapping[str, Any], port: int) -> bool:
+    if rule["IpProtocol"] == ALL_PROTOCOLS:
+        return True
+    return bool(rule["IpProtocol"] == "tcp" and rule["FromPort"] <= port <= rule["ToPort"])
+
+
+def _admits_all(policy: str) -> bool:
+    """Whether an endpoint's policy is the one that AWS gives it: everything, to everyone."""
+    text = "".join(policy.split())
+    return not text or (
+        '"Action":"*"' in text and '"Condition"' not in text and '"Deny"' not in text
+    )

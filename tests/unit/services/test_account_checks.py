@@ -1,0 +1,698 @@
+"""`doctor --stage`: what an account lacks before the first deployment, and the remedy."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import NoCredentialsError
+from moto import mock_aws
+from tests.support.aws_answers import Answers, Client, account, refused
+from tests.support.golden import Golden
+from tests.support.planned import DEV, SUBNETS
+
+from extentflow.aws import open_client
+from extentflow.retry import Clock
+from extentflow.services.account_checks import AccountChecks
+from extentflow.services.health import Finding
+from extentflow.services.planned import (
+    PlannedBucket,
+    PlannedNetwork,
+    PlannedStage,
+)
+
+NOW = 1_790_000_000.0  # September 2026
+ACCOUNTS = ("empty", "shared", "locked")
+ARN = "arn:aws:kms:eu-central-1:111122223333:key/11112222-3333-4444-5555-666677778888"
+ROUTES = tuple(f"rtb-0a1b2c3d4e5f6000{number}" for number in (1, 2))
+# Of what the checks call, Moto lacks these.
+NOT_IN_MOTO = {
+    ("cloudformation", "describe_stacks"),
+    ("ec2", "describe_vpc_endpoint_services"),
+    ("iam", "simulate_principal_policy"),
+    ("kafka", "describe_cluster_v2"),
+    ("kafka", "get_bootstrap_brokers"),
+    ("lambda", "get_account_settings"),
+    ("service-quotas", "list_service_quotas"),
+    ("service-quotas", "list_aws_default_service_quotas"),
+}
+
+
+def network() -> PlannedNetwork:
+    assert DEV.network is not None
+    return DEV.network
+
+
+def planned(**changes: Any) -> PlannedStage:  # noqa: ANN401 - fields of many types
+    """Return the example stage with other fields of its network."""
+    return replace(DEV, network=replace(network(), **changes))
+
+
+def examined(
+    name: str = "empty", changes: Answers | None = None, stage: PlannedStage = DEV
+) -> list[Finding]:
+    answers = {**account(name), **(changes or {})}
+    checks = AccountChecks(stage, lambda service: Client(service, answers), Clock(wall=lambda: NOW))
+    return list(checks.examine())
+
+
+def failed(findings: list[Finding]) -> list[Finding]:
+    return [one for one in findings if one.verdict != "ok"]
+
+
+@pytest.mark.parametrize("name", ACCOUNTS)
+def test_each_kind_of_account_gets_its_findings(name: str, golden: Golden) -> None:
+    found = failed(examined(name))
+
+    golden("\n".join(f"{f.verdict}: {f.check}: {f.fact}; {f.remedy}" for f in found) or "no fault")
+
+
+def test_an_empty_account_takes_the_example_stage() -> None:
+    assert not failed(examined("empty"))
+
+
+def test_a_shared_account_takes_the_stage_that_follows_the_remedies() -> None:
+    """The remaining findings are those that a stage cannot remove: quotas, cluster, policies."""
+    first = network().subnets[:1]
+    stage = replace(
+        planned(
+            subnets=first,
+            gateways=("dynamodb",),
+            interfaces=dict.fromkeys(("events", "logs", "emr-serverless"), SUBNETS[:1]),
+            existing_endpoints=("s3", "sqs"),
+            vpc_cidrs=("10.0.0.0/16", "100.64.0.0/16"),
+            function_subnets=SUBNETS[:1],
+            spark_subnets=SUBNETS[:1],
+        ),
+        buckets=(PlannedBucket(name="extentflow-dev-landing", exists=True, direct=False),),
+    )
+
+    left = failed(examined("shared", stage=stage))
+
+    checks = ["other users of the VPC", "invocations", "cluster", "access log"]
+    assert [one.check for one in left] == checks
+
+
+def described(key: str, **changes: Any) -> Answers:  # noqa: ANN401 - JSON
+    """Return the empty account's answer, of which the first listed item has other members."""
+    service, _, operation = key.rpartition(".")
+    answer = dict(account("empty")[service, operation])
+    (kind,) = answer
+    first, *rest = answer[kind]
+    return {(service, operation): {kind: [{**first, **changes}, *rest]}}
+
+
+def endpoint(service: str, **changes: Any) -> Answers:  # noqa: ANN401 - JSON
+    gateway = service in ("s3", "dynamodb")
+    found = {
+        "VpcEndpointId": "vpce-1",
+        "VpcEndpointType": "Gateway" if gateway else "Interface",
+        "ServiceName": f"com.amazonaws.eu-central-1.{service}",
+        "State": "available",
+        "PrivateDnsEnabled": not gateway,
+        "RouteTableIds": [*ROUTES] if gateway else [],
+        "Groups": [{"GroupId": "sg-0a1b2c3d4e5f60718"}],
+        "PolicyDocument": '{"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}',
+    }
+    return {("ec2", "describe_vpc_endpoints"): {"VpcEndpoints": [{**found, **changes}]}}
+
+
+def admitted(*blocks: str, **changes: Any) -> Answers:  # noqa: ANN401 - JSON
+    rule = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443}
+    ranges = [{"CidrIp": block} for block in blocks]
+    return described(
+        "ec2.describe_security_groups", IpPermissions=[{**rule, "IpRanges": ranges, **changes}]
+    )
+
+
+def without(service: str, **changes: Any) -> PlannedStage:  # noqa: ANN401 - fields of many types
+    """Return a stage in whose VPC the endpoint of a service exists already."""
+    left = {one: ids for one, ids in network().interfaces.items() if one != service}
+    gateways = tuple(one for one in network().gateways if one != service)
+    return planned(interfaces=left, gateways=gateways, existing_endpoints=(service,), **changes)
+
+
+def cluster(**changes: Any) -> Answers:  # noqa: ANN401 - JSON
+    found = account("empty")["kafka", "describe_cluster_v2"]["ClusterInfo"]
+    return {("kafka", "describe_cluster_v2"): {"ClusterInfo": {**found, **changes}}}
+
+
+def with_bucket(**fields: Any) -> PlannedStage:  # noqa: ANN401 - fields of two types
+    bucket = PlannedBucket(**{"name": "landing", "exists": False, "direct": False, **fields})
+    return replace(DEV, buckets=(bucket,))
+
+
+def default_route(**way: str) -> Answers:
+    route = {"DestinationCidrBlock": "0.0.0.0/0", "State": "active", **way}
+    return described("ec2.describe_route_tables", Routes=[route])
+
+
+EXISTS = {"BucketRegion": "eu-central-1"}
+NOTIFIED = {
+    "QueueConfigurations": [{"Id": "theirs", "QueueArn": "q", "Events": ["s3:ObjectCreated:*"]}]
+}
+Case = tuple[Answers, PlannedStage, str, str, str]
+
+FAULTS: Mapping[str, Case] = {
+    "an old bootstrap": (
+        {("ssm", "get_parameter"): {"Parameter": {"Value": "5"}}},
+        DEV,
+        "CDK bootstrap",
+        "version 5",
+        "npx cdk bootstrap aws://111122223333/eu-central-1",
+    ),
+    "a stack that was rolled back": (
+        {
+            ("cloudformation", "describe_stacks"): {
+                "Stacks": [{"StackStatus": "ROLLBACK_COMPLETE"}]
+            },
+            ("cloudformation", "list_stack_resources"): {"StackResourceSummaries": []},
+        },
+        DEV,
+        "stack",
+        "ROLLBACK_COMPLETE",
+        "aws cloudformation delete-stack --stack-name extentflow-dev",
+    ),
+    "a stack in work": (
+        {
+            ("cloudformation", "describe_stacks"): {
+                "Stacks": [{"StackStatus": "UPDATE_IN_PROGRESS"}]
+            },
+            ("cloudformation", "list_stack_resources"): {"StackResourceSummaries": []},
+        },
+        DEV,
+        "stack",
+        "UPDATE_IN_PROGRESS",
+        "wait",
+    ),
+    "an artifact that was not built": (
+        {},
+        replace(DEV, unbuilt=("the layer is missing; run `make layers`",)),
+        "template",
+        "run `make layers`",
+        "synthesise the stage again",
+    ),
+    "no role of CDK": (
+        {("iam", "simulate_principal_policy"): refused("NoSuchEntity")},
+        DEV,
+        "rights of CloudFormation",
+        "no role cdk-hnb659fds-cfn-exec-role-111122223333-eu-central-1",
+        "bootstrap",
+    ),
+    "a subnet in another zone": (
+        described("ec2.describe_subnets", AvailabilityZone="eu-central-1c"),
+        DEV,
+        f"subnet {SUBNETS[0]}",
+        "it is in eu-central-1c, the stage says eu-central-1a",
+        "availability_zone='eu-central-1c'",
+    ),
+    "a zone with another id": (
+        {},
+        planned(subnets=tuple(replace(one, zone_id="euc1-az3") for one in network().subnets)),
+        f"subnet {SUBNETS[0]}",
+        "its zone is euc1-az2, the stage says euc1-az3",
+        "zone_id='euc1-az2'",
+    ),
+    "a subnet of another VPC": (
+        described("ec2.describe_subnets", SubnetId="subnet-other"),
+        DEV,
+        f"subnet {SUBNETS[0]}",
+        "not in vpc-0a1b2c3d4e5f60718",
+        "correct network.subnets",
+    ),
+    "few addresses for Spark": (
+        described("ec2.describe_subnets", AvailableIpAddressCount=9),
+        DEV,
+        f"subnet {SUBNETS[0]}",
+        "9 addresses are free",
+        "lower spark.most_vcpu",
+    ),
+    "a public subnet": (
+        default_route(GatewayId="igw-1"),
+        planned(
+            nat=True,
+            subnets=network().subnets[:1],
+            interfaces={},
+            function_subnets=SUBNETS[:1],
+            spark_subnets=SUBNETS[:1],
+        ),
+        f"routes of {SUBNETS[0]}",
+        "igw-1: functions have no public address",
+        "private subnet",
+    ),
+    "no route to a NAT gateway": (
+        default_route(NatGatewayId="nat-1"),
+        planned(nat=True),
+        f"routes of {SUBNETS[1]}",
+        "no default route, and network.nat is set",
+        "nat=False",
+    ),
+    "another route table": (
+        {},
+        planned(
+            subnets=(replace(network().subnets[0], route_table_id="rtb-1"), network().subnets[1])
+        ),
+        f"routes of {SUBNETS[0]}",
+        f"the stage says route table rtb-1, the subnet has {ROUTES[0]}",
+        f"route_table_id='{ROUTES[0]}'",
+    ),
+    "an interface endpoint that exists": (
+        endpoint("sqs"),
+        DEV,
+        "new endpoint sqs",
+        "has one already: vpce-1",
+        "existing_endpoints",
+    ),
+    "a gateway endpoint that exists": (
+        endpoint("s3"),
+        DEV,
+        "new endpoint s3",
+        "has one already: vpce-1",
+        "existing_endpoints",
+    ),
+    "no endpoint where one should exist": (
+        {},
+        without("sqs"),
+        "existing endpoint sqs",
+        "has none",
+        "name it in network.endpoints",
+    ),
+    "an existing endpoint that refuses functions": (
+        endpoint("sqs") | admitted("10.0.0.0/24"),
+        without("sqs"),
+        "existing endpoint sqs",
+        "does not admit 10.0.1.0/24 on port 443",
+        "authorize-security-group-ingress --group-id sg-0a1b2c3d4e5f60718 --protocol tcp",
+    ),
+    "an existing endpoint without private DNS": (
+        endpoint("sqs", PrivateDnsEnabled=False),
+        without("sqs"),
+        "existing endpoint sqs",
+        "no private DNS",
+        "modify-vpc-endpoint --vpc-endpoint-id vpce-1 --private-dns-enabled",
+    ),
+    "an existing gateway endpoint without a route": (
+        endpoint("s3", RouteTableIds=[ROUTES[0]]),
+        without("s3"),
+        "existing endpoint s3",
+        f"no route in {ROUTES[1]}",
+        f"--add-route-table-ids {ROUTES[1]}",
+    ),
+    "an existing endpoint with a policy": (
+        endpoint("s3", PolicyDocument='{"Statement": [{"Effect": "Allow", "Action": "s3:Get*"}]}'),
+        without("s3"),
+        "existing endpoint s3",
+        "a policy of its own",
+        "functions' roles",
+    ),
+    "a zone without Lambda": (
+        {
+            ("ec2", "describe_vpc_endpoint_services"): {
+                "ServiceDetails": [
+                    one | {"AvailabilityZones": ["eu-central-1b"]}
+                    if one["ServiceName"].endswith("lambda")
+                    else one
+                    for one in account("empty")["ec2", "describe_vpc_endpoint_services"][
+                        "ServiceDetails"
+                    ]
+                ]
+            }
+        },
+        DEV,
+        "zones of functions",
+        "the service is not in eu-central-1a",
+        f"placement={{'functions': ('{SUBNETS[1]}',)}}",
+    ),
+    "brokers of another VPC": (
+        described("ec2.describe_security_groups", VpcId="vpc-other"),
+        DEV,
+        "brokers' group",
+        "is in vpc-other",
+        "cluster_security_group_id",
+    ),
+    "no group of brokers": (
+        {("ec2", "describe_security_groups"): refused("InvalidGroup.NotFound")},
+        DEV,
+        "brokers' group",
+        "not in this account",
+        "cluster_security_group_id",
+    ),
+    "a lower quota than the stage says": (
+        {
+            ("lambda", "get_account_settings"): {
+                "AccountLimit": {
+                    "ConcurrentExecutions": 500,
+                    "UnreservedConcurrentExecutions": 500,
+                }
+            }
+        },
+        DEV,
+        "invocations",
+        "500 are allowed, the stage says 1000",
+        "account_concurrency=500",
+    ),
+    "invocations of others": (
+        {
+            ("lambda", "get_account_settings"): {
+                "AccountLimit": {
+                    "ConcurrentExecutions": 1_000,
+                    "UnreservedConcurrentExecutions": 130,
+                }
+            }
+        },
+        DEV,
+        "invocations",
+        "130 of 1000 concurrent invocations are free, the stage needs 135",
+        "lower most_workers",
+    ),
+    "few vCPUs": (
+        {
+            ("service-quotas", "list_service_quotas"): {
+                "Quotas": [{"QuotaName": "Max concurrent vCPUs per account", "Value": 8.0}]
+            }
+        },
+        DEV,
+        "vCPUs of Spark",
+        "8 allowed, spark.quota_vcpu=16",
+        "lower quota_vcpu",
+    ),
+    "few vCPUs by default": (
+        {
+            ("service-quotas", "list_service_quotas"): {"Quotas": []},
+            ("service-quotas", "list_aws_default_service_quotas"): {
+                "Quotas": [{"QuotaName": "Max concurrent vCPUs per account", "Value": 4.0}]
+            },
+        },
+        DEV,
+        "vCPUs of Spark",
+        "4 allowed, spark.quota_vcpu=16",
+        "lower quota_vcpu",
+    ),
+    "no such cluster": (
+        {("kafka", "describe_cluster_v2"): refused("NotFoundException")},
+        DEV,
+        "cluster",
+        "no such cluster",
+        "correct cluster.arn",
+    ),
+    "MSK Serverless": (
+        {
+            ("kafka", "describe_cluster_v2"): {
+                "ClusterInfo": {"ClusterType": "SERVERLESS", "ClusterName": "dev"}
+            }
+        },
+        DEV,
+        "cluster",
+        "is MSK Serverless",
+        "provisioned",
+    ),
+    "a cluster in creation": (
+        cluster(State="CREATING"),
+        DEV,
+        "cluster",
+        "dev: it is CREATING",
+        "wait",
+    ),
+    "other bootstrap servers": (
+        {("kafka", "get_bootstrap_brokers"): {"BootstrapBrokerStringSaslIam": "other:9098"}},
+        DEV,
+        "cluster",
+        "no bootstrap server b-1.dev.abc123",
+        "aws kafka get-bootstrap-brokers",
+    ),
+    "another group of brokers": (
+        described("ec2.describe_security_groups"),
+        planned(cluster_security_group_id="sg-other"),
+        "cluster",
+        "its brokers have sg-0a1b2c3d4e5f60718, not sg-other",
+        "cluster_security_group_id='sg-0a1b2c3d4e5f60718'",
+    ),
+    "a bucket that exists": (
+        {("s3", "head_bucket"): EXISTS},
+        DEV,
+        "bucket extentflow-dev-landing",
+        "exists already",
+        "exists=True",
+    ),
+    "a bucket that does not exist": (
+        {},
+        with_bucket(exists=True),
+        "bucket landing",
+        "does not exist",
+        "leave out exists=True",
+    ),
+    "a bucket in another region": (
+        {("s3", "head_bucket"): {"BucketRegion": "eu-west-1"}},
+        with_bucket(exists=True),
+        "bucket landing",
+        "it is in eu-west-1, the stage in eu-central-1",
+        "in the bucket's region",
+    ),
+    "a bucket that may not be read": (
+        {("s3", "head_bucket"): refused("403")},
+        with_bucket(exists=True),
+        "bucket landing",
+        "may not read it",
+        "allow s3:ListBucket",
+    ),
+    "a bucket that notifies others": (
+        {
+            ("s3", "head_bucket"): EXISTS,
+            ("s3", "get_bucket_notification_configuration"): NOTIFIED,
+        },
+        with_bucket(exists=True, direct=True),
+        "bucket landing",
+        "it notifies others of new objects: theirs",
+        "BucketNotification.EVENTBRIDGE",
+    ),
+    "no secret": (
+        {("secretsmanager", "describe_secret"): refused("ResourceNotFoundException")},
+        DEV,
+        f"secret {DEV.secrets[0]}",
+        "does not exist",
+        "create it",
+    ),
+    "a secret with another key": (
+        {
+            ("secretsmanager", "describe_secret"): {"KmsKeyId": "alias/theirs"},
+            ("kms", "describe_key"): {
+                "KeyMetadata": {"KeyId": "k", "Arn": f"{ARN}0", "KeyState": "Enabled"}
+            },
+        },
+        replace(DEV, keys=(ARN,)),
+        f"secret {DEV.secrets[0]}",
+        "encrypted with alias/theirs, which the stage does not name",
+        "secret_key_arns",
+    ),
+    "a disabled key": (
+        {("kms", "describe_key"): {"KeyMetadata": {"KeyId": "k", "KeyState": "Disabled"}}},
+        replace(DEV, keys=(ARN,)),
+        f"key {ARN}",
+        "it is Disabled",
+        "aws kms enable-key",
+    ),
+    "no key": (
+        {("kms", "describe_key"): refused("NotFoundException")},
+        replace(DEV, keys=(ARN,)),
+        f"key {ARN}",
+        "does not exist",
+        "correct its ARN",
+    ),
+    "no topic": (
+        {("sns", "get_topic_attributes"): refused("NotFound")},
+        replace(DEV, topic="arn:aws:sns:eu-central-1:111122223333:alarms"),
+        "alarm topic",
+        "alarms does not exist",
+        "leave out alarm_topic_arn",
+    ),
+    "no event bus": (
+        {("events", "describe_event_bus"): refused("ResourceNotFoundException")},
+        replace(DEV, event_bus="jobs"),
+        "event bus",
+        "jobs does not exist",
+        "correct event_bus",
+    ),
+    "no table": (
+        {("dynamodb", "describe_table"): refused("ResourceNotFoundException")},
+        replace(DEV, table="restored"),
+        "ledger table",
+        "restored does not exist",
+        "leave out table",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_stands_in_the_way_is_named_with_its_remedy(name: str) -> None:
+    changes, stage, check, fact, remedy = FAULTS[name]
+
+    (found,) = failed(examined("empty", changes, stage))
+
+    assert found.check == check
+    assert fact in found.fact
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "stage", "fact", "remedy"),
+    [
+        (
+            {},
+            replace(DEV, account="999988887777"),
+            "the stage is of 999988887777",
+            "use credentials",
+        ),
+        ({("sts", "get_caller_identity"): NoCredentialsError()}, DEV, "no AWS cred", "AWS_PROFILE"),
+    ],
+)
+def test_without_the_right_credentials_nothing_else_is_checked(
+    changes: Answers, stage: PlannedStage, fact: str, remedy: str
+) -> None:
+    (found,) = examined("empty", changes, stage)
+
+    assert (found.check, found.verdict) == ("credentials", "problem")
+    assert fact in found.fact
+    assert remedy in found.remedy
+
+
+def test_without_its_vpc_no_part_of_a_network_is_checked() -> None:
+    missing: Answers = {("ec2", "describe_vpcs"): refused("InvalidVpcID.NotFound")}
+
+    findings = examined("empty", missing)
+
+    (found,) = failed(findings)
+    assert found.check == "VPC"
+    assert "correct network.vpc_id" in found.remedy
+    assert not [one for one in findings if one.check.startswith(("subnet", "zones"))]
+
+
+def test_a_release_whose_support_ends_soon_is_a_warning() -> None:
+    answers = account("empty")
+    late = Clock(wall=lambda: NOW + 90 * 86_400)
+
+    findings = AccountChecks(DEV, lambda service: Client(service, answers), late).examine()
+
+    (found,) = failed(list(findings))
+    assert (found.check, found.verdict) == ("release of Spark", "warning")
+    assert "until 2027-05-20" in found.fact
+
+
+def test_what_the_stack_has_created_does_not_stand_in_its_way() -> None:
+    """Its own endpoints and buckets exist when an update is deployed."""
+    own = {"vpce-1", "extentflow-dev-landing"}
+    resources = [{"ResourceType": "any", "PhysicalResourceId": one} for one in own]
+    deployed: Answers = {
+        ("cloudformation", "describe_stacks"): {"Stacks": [{"StackStatus": "CREATE_COMPLETE"}]},
+        ("cloudformation", "list_stack_resources"): {"StackResourceSummaries": resources},
+        ("s3", "head_bucket"): EXISTS,
+        **endpoint("sqs"),
+    }
+
+    assert not failed(examined("empty", deployed))
+
+
+def test_a_stack_that_only_a_change_set_has_made_is_new() -> None:
+    reviewed: Answers = {
+        ("cloudformation", "describe_stacks"): {"Stacks": [{"StackStatus": "REVIEW_IN_PROGRESS"}]}
+    }
+
+    found = next(one for one in examined("empty", reviewed) if one.check == "stack")
+
+    assert found == Finding("stack", "ok", "extentflow-dev: new")
+
+
+@pytest.mark.parametrize("call", [key for key in account("empty") if key[0] != "sts"])
+def test_a_missing_permission_leaves_out_its_check_only(call: tuple[str, str]) -> None:
+    denied = "403" if call[1] == "head_bucket" else "AccessDenied"
+
+    findings = examined("empty", {call: refused(denied)})
+
+    left = failed(findings)
+    assert left
+    assert {one.verdict for one in left} == {"problem"}
+    assert [one for one in findings if one.check == "event bus"]
+    if call[1] != "head_bucket":
+        words = "".join(word.capitalize() for word in call[1].split("_"))
+        prefix = {"service-quotas": "servicequotas"}.get(call[0], call[0])
+        assert any(f"allow {prefix}:{words}" in one.remedy for one in left)
+
+
+class PartOfMoto:
+    """A client of Moto's, with recorded answers for what Moto lacks."""
+
+    def __init__(self, service: str, region: str) -> None:
+        self._service = service
+        self._moto = open_client(service, region)
+        self._recorded = Client(service, account("empty"))
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        lacking = (self._service, operation) in NOT_IN_MOTO
+        found: Callable[..., Any] = getattr(self._recorded if lacking else self._moto, operation)
+        return found
+
+
+def in_moto() -> PlannedStage:
+    """Create in Moto what the example stage names, and return the stage with those ids."""
+    ec2 = boto3.client("ec2", region_name="eu-central-1")
+    vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    ec2.modify_vpc_attribute(VpcId=vpc, EnableDnsHostnames={"Value": True})
+    subnets = []
+    for number, one in enumerate(network().subnets):
+        zone, block = one.availability_zone, f"10.0.{number}.0/24"
+        made = ec2.create_subnet(VpcId=vpc, CidrBlock=block, AvailabilityZone=zone)["Subnet"]
+        table = ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"]
+        ec2.associate_route_table(RouteTableId=table, SubnetId=made["SubnetId"])
+        subnets.append(replace(one, id=made["SubnetId"], route_table_id=table))
+    group = ec2.create_security_group(GroupName="b", Description="brokers", VpcId=vpc)["GroupId"]
+    ids = tuple(one.id for one in subnets)
+    secrets = boto3.client("secretsmanager", region_name="eu-central-1")
+    boto3.client("ssm", region_name="eu-central-1").put_parameter(
+        Name=str(DEV.bootstrap), Value="27", Type="String"
+    )
+    stage = planned(
+        vpc_id=vpc,
+        cluster_security_group_id=group,
+        subnets=tuple(subnets),
+        interfaces=dict.fromkeys(network().interfaces, ids),
+        function_subnets=ids,
+        spark_subnets=ids,
+    )
+    return replace(
+        stage,
+        secrets=(secrets.create_secret(Name="sources", SecretString="{}")["ARN"],),
+        keys=(boto3.client("kms", region_name="eu-central-1").create_key()["KeyMetadata"]["Arn"],),
+        cluster=replace(stage.cluster, arn=None),
+    )
+
+
+def test_moto_answers_as_the_records_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    with mock_aws():
+        stage = in_moto()
+        checks = AccountChecks(stage, lambda service: PartOfMoto(service, stage.region))
+
+        clean = [one for one in checks.examine() if one.check != "release of Spark"]
+
+        assert not failed(clean)
+        assert stage.network is not None
+        ec2 = boto3.client("ec2", region_name=stage.region)
+        for kind, service in (("Gateway", "s3"), ("Interface", "sqs")):
+            ec2.create_vpc_endpoint(
+                VpcId=stage.network.vpc_id,
+                ServiceName=f"com.amazonaws.{stage.region}.{service}",
+                VpcEndpointType=kind,
+                RouteTableIds=[one.route_table_id for one in stage.network.subnets],
+                PrivateDnsEnabled=kind == "Interface",
+            )
+        boto3.client("s3", region_name=stage.region).create_bucket(
+            Bucket=stage.buckets[0].name,
+            CreateBucketConfiguration={"LocationConstraint": "eu-central-1"},
+        )
+        again = AccountChecks(stage, lambda service: PartOfMoto(service, stage.region))
+
+        problems = [one.check for one in again.examine() if one.verdict == "problem"]
+
+    bucket = f"bucket {stage.buckets[0].name}"
+    assert problems == ["new endpoint s3", "new endpoint sqs", bucket]
