@@ -31,6 +31,7 @@ MOST_TAGS, TAG_KEY_CHARACTERS, TAG_VALUE_CHARACTERS = 40, 128, 256
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _SERVERS = re.compile(r"\s*[^\s,]+:[0-9]+\s*(,\s*[^\s,]+:[0-9]+\s*)*")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
+_ACCOUNT = re.compile(r"[0-9]{12}")
 _ARN = re.compile(r"arn:[a-z0-9-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:.+")
 # Set by the stack itself, so a stage must not set them.
 _SAID_BY_STACK = (
@@ -75,23 +76,63 @@ FUNCTIONS = "functions"  # in `placement`, beside the services
 
 
 class BucketNotification(StrEnum):
-    """How a bucket sends object-created notifications."""
+    """How a bucket sends object-created notifications.
+
+    ELSEWHERE: others write the bucket's settings. The stack admits what EventBridge or S3 sends.
+    """
 
     EVENTBRIDGE = "eventbridge"
     DIRECT = "direct"
+    ELSEWHERE = "elsewhere"
+
+
+class Unmatched(StrEnum):
+    """What happens to new objects that no connector of the stage reads.
+
+    ignore       they are not announced; one that is announced all the same is logged and counted
+    dead-letter  whole buckets are announced; such an object is a dead letter, and rings an alarm
+    """
+
+    IGNORE = "ignore"
+    DEAD_LETTER = "dead-letter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
     """A bucket whose new objects are delivered; the stack creates it unless `exists`.
 
-    `kms_key_arn` is the key of encrypted objects.
+    `kms_key_arn` is the key of encrypted objects. `account` owns the bucket, where that is not the
+    stage's account; then its owner writes the bucket's notifications and policy.
     """
 
     name: str
     exists: bool = False
     announced: BucketNotification = BucketNotification.EVENTBRIDGE
     kms_key_arn: str | None = None
+    account: str | None = None
+
+    def problems(self) -> Iterator[str]:
+        """Yield the problems of these settings."""
+        if not (self.exists or _BUCKET.fullmatch(self.name)):
+            yield (
+                f"buckets: {self.name!r} is not a valid bucket name: write 3 to 63 lower-case"
+                " letters, digits, - and ."
+            )
+        elsewhere = self.announced is BucketNotification.ELSEWHERE
+        if elsewhere and not self.exists:
+            yield (
+                f"buckets: {self.name}: announced=ELSEWHERE is for a bucket that others manage; set"
+                " exists=True"
+            )
+        if self.account is None:
+            return
+        if not _ACCOUNT.fullmatch(self.account):
+            yield f"buckets: {self.name}: account={self.account!r}: write twelve digits"
+        if not elsewhere:
+            yield (
+                f"buckets: {self.name}: the stack cannot write notifications of a bucket of account"
+                f" {self.account}; set announced=ELSEWHERE, and let its owner write them"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,6 +356,7 @@ class Stage:
     cluster: Cluster
     buckets: tuple[Bucket, ...]
     account: str | None = None
+    unmatched: Unmatched = Unmatched.IGNORE
     network: Network | None = None
     receiver: Receiver | None = None
     spark: Spark | None = None
@@ -467,12 +509,8 @@ def _bucket_problems(buckets: tuple[Bucket, ...]) -> Iterator[str]:
     names = [bucket.name for bucket in buckets]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"buckets: {name} is listed more than once; remove the duplicate"
-    for name in (bucket.name for bucket in buckets if not bucket.exists):
-        if not _BUCKET.fullmatch(name):
-            yield (
-                f"buckets: {name!r} is not a valid bucket name: write 3 to 63 lower-case letters,"
-                " digits, - and ."
-            )
+    for bucket in buckets:
+        yield from bucket.problems()
 
 
 def _tag_problems(tags: Mapping[str, str]) -> Iterator[str]:

@@ -47,7 +47,7 @@ class ExtentflowStack(cdk.Stack):
         self._arrivals = WorkQueue(self, "Arrivals")
         self._extents = WorkQueue(self, "Extents")
         self._ledger = Ledger(self, "Ledger", existing=stage.table)
-        Buckets(self, "Buckets", buckets=stage.buckets, arrivals=self._arrivals)
+        Buckets(self, "Buckets", stage=stage, connectors=connectors, arrivals=self._arrivals)
         context = self._context(project, connectors)
         self._spark = SparkApplication(self, "Spark", context=context) if stage.spark else None
         # The construct keeps the id of stages that are deployed: resources are named after it.
@@ -111,6 +111,7 @@ class ExtentflowStack(cdk.Stack):
             "extents.dlq.url": self._extents.dead.queue_url,
             "receiver.secret.id": stage.receiver.secret_arn if stage.receiver else None,
             "event.bus": stage.event_bus,
+            "arrivals.unmatched": stage.unmatched,
         }
         return {variable(key): value for key, value in settings.items() if value is not None}
 

@@ -19,6 +19,7 @@ from infra.config import (
     Receiver,
     Stage,
     Subnet,
+    Unmatched,
 )
 from infra.config_spark import Spark
 from infra.project import Project
@@ -101,6 +102,7 @@ EXISTING = replace(
         Bucket(name="direct-new", announced=BucketNotification.DIRECT),
     ),
     receiver=None,
+    unmatched=Unmatched.DEAD_LETTER,
     table="restored-ledger",
     alarm_topic_arn=ALARMS_ARN,
 )
