@@ -14,6 +14,7 @@ from aws_cdk import ArnFormat, CfnResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from aws_cdk.interfaces.aws_s3 import IBucketRef
@@ -142,11 +143,17 @@ class Buckets(Construct):
         )
 
     def _make(self, bucket: config.Bucket) -> None:
+        key_arn = self._stage.key_of(bucket)
         made = s3.Bucket(
             self,
             bucket.name,
             bucket_name=bucket.name,
-            encryption=s3.BucketEncryption.S3_MANAGED,
+            encryption=s3.BucketEncryption.KMS if key_arn else s3.BucketEncryption.S3_MANAGED,
+            encryption_key=kms.Key.from_key_arn(self, f"{bucket.name}-key", key_arn)
+            if key_arn
+            else None,
+            # One call of KMS for many objects.
+            bucket_key_enabled=True if key_arn else None,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             enforce_ssl=True,
             versioned=True,
@@ -344,11 +351,12 @@ def arn_of(scope: Construct, bucket: str) -> str:
     return f"arn:{partition}:s3:::{bucket}"
 
 
-def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...]:
+def read(scope: Construct, stage: config.Stage) -> tuple[Grant, ...]:
     """Return permission to read objects, and to distinguish a missing object from a denied one."""
+    buckets = stage.buckets
     if not buckets:
         return ()
-    keys = tuple(bucket.kms_key_arn for bucket in buckets if bucket.kms_key_arn)
+    keys = _sorted(key for bucket in buckets if (key := stage.key_of(bucket)))
     found = (
         Grant(
             "ReadObjects",
@@ -368,7 +376,7 @@ def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...
 
 
 def change(
-    scope: Construct, buckets: Sequence[config.Bucket], connectors: Sequence[DeclaredConnector]
+    scope: Construct, stage: config.Stage, connectors: Sequence[DeclaredConnector]
 ) -> tuple[Grant, ...]:
     """Return permission for `after.completion` of the connectors that use it, on their prefixes."""
     tagged: list[str] = []
@@ -385,7 +393,7 @@ def change(
             targets.append(f"{arn_of(scope, target)}/{prefix}*")
         if one.after_completion in (MOVE, DELETE):
             removed.append(place)
-    keys = {one.name: one.kms_key_arn for one in buckets if one.kms_key_arn}
+    keys = {one.name: key for one in stage.buckets if (key := stage.key_of(one))}
     moved = [one.checked for one in connectors if one.on_aws and one.checked.completion_prefix]
     written = {keys.get(one.completion_bucket or one.bucket) for one in moved} - {None}
     wildcard = "every object below a connector's prefix may be delivered"

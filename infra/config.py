@@ -33,6 +33,8 @@ _SERVERS = re.compile(r"\s*[^\s,]+:[0-9]+\s*(,\s*[^\s,]+:[0-9]+\s*)*")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _ARN = re.compile(r"arn:[a-z0-9-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:.+")
+_KEY = re.compile(r"arn:[a-z0-9-]+:kms:[a-z0-9-]+:[0-9]{12}:key/.+")
+_REGION_OF_ARN = 3
 # Set by the stack itself, so a stage must not set them.
 _SAID_BY_STACK = (
     "bootstrap.servers",
@@ -349,6 +351,9 @@ class Stage:
     the customer managed KMS keys of the secrets that settings, connectors and receiver refer to.
     Log groups keep lines for `log_days`; with `logs_stay`, they outlast the stack. `tags` are those
     of the stack and its resources. `termination_protection` refuses to delete the stack.
+    `kms_key_arn` is the customer managed key of queues, table, logs, topic, variables of functions,
+    and of new buckets without one of their own; docs/key-policy.json is the policy that it needs.
+    `unmatched` decides about objects that no connector reads.
     """
 
     name: str
@@ -373,6 +378,7 @@ class Stage:
     dashboard: bool = True
     connectors: str = "connectors"
     secret_key_arns: tuple[str, ...] = ()
+    kms_key_arn: str | None = None
     log_days: int = 30
     logs_stay: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -382,6 +388,10 @@ class Stage:
     def metrics_namespace(self) -> str:
         """The namespace of the stage's metrics: stages of one account must not hide each other."""
         return f"extentflow/{self.name}"
+
+    def key_of(self, bucket: Bucket) -> str | None:
+        """Return the ARN of the key of a bucket's objects, where it is not one of S3."""
+        return bucket.kms_key_arn or (None if bucket.exists else self.kms_key_arn)
 
     def worker_settings(self) -> WorkerSettings:
         """Return the library's view of this stage.
@@ -457,18 +467,27 @@ class Stage:
             yield f"network.subnets: EMR Serverless has {zones} only; add a subnet in one of them"
 
     def _arn_problems(self) -> Iterator[str]:
+        keys = {
+            "cluster.secret_key_arn": self.cluster.secret_key_arn,
+            "kms_key_arn": self.kms_key_arn,
+            **{f"bucket {one.name}: kms_key_arn": one.kms_key_arn for one in self.buckets},
+            **{f"secret_key_arns[{n}]": arn for n, arn in enumerate(self.secret_key_arns)},
+        }
         given = {
             "cluster.arn": self.cluster.arn,
             "cluster.secret_arn": self.cluster.secret_arn,
-            "cluster.secret_key_arn": self.cluster.secret_key_arn,
             "receiver.secret_arn": self.receiver.secret_arn if self.receiver else None,
             "alarm_topic_arn": self.alarm_topic_arn,
-            **{f"bucket {one.name}: kms_key_arn": one.kms_key_arn for one in self.buckets},
-            **{f"secret_key_arns[{n}]": arn for n, arn in enumerate(self.secret_key_arns)},
+            **keys,
         }
         for place, arn in given.items():
             if arn is not None and not _ARN.fullmatch(arn):
                 yield f"{place}={arn}: write a complete ARN"
+            elif arn is not None and place in keys and not _KEY.fullmatch(arn):
+                yield f"{place}={arn}: policies name no alias; write the key's ARN, with :key/"
+        own = (self.kms_key_arn or "").split(":")
+        if len(own) > _REGION_OF_ARN and own[_REGION_OF_ARN] != self.region:
+            yield f"kms_key_arn={self.kms_key_arn}: services of {self.region} need a key there"
 
     def _setting_problems(self) -> Iterator[str]:
         for key in self.settings:

@@ -11,6 +11,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from extentflow.errors import Misconfigured
+from infra import encryption
 from infra.findings import explain
 from infra.grants import Grant, role
 from infra.kept_logs import KeptLogs
@@ -34,6 +35,7 @@ class SharedFunctionSettings:
     environment: Mapping[str, str]
     metrics_namespace: str
     logs: KeptLogs
+    key_arn: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,13 @@ class EventFunction(Construct):
             self,
             description=description,
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            grants=(*own, write(log), *_stand(network)),
+            grants=(
+                *own,
+                write(log),
+                *_stand(network),
+                *encryption.storage(self, common.key_arn, own),
+                *encryption.variables(common.key_arn),
+            ),
             policy_name="Function",
         )
         self.function = lambda_.Function(
@@ -115,6 +123,7 @@ class EventFunction(Construct):
             security_groups=[network.security_group] if network else None,
             vpc_subnets=network.subnets if network else None,
         )
+        encryption.encrypt_variables(self.function, common.key_arn)
         explain(
             self.function,
             "AwsSolutions-L1",

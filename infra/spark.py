@@ -20,7 +20,7 @@ from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 from layers.recipes import spark_archive
 
-from infra import broker, buckets, rights
+from infra import broker, buckets, encryption, rights
 from infra.config import Stage
 from infra.config_spark import Spark
 from infra.context import StackContext
@@ -63,11 +63,12 @@ class SparkApplication(Construct):
         self.application = self._application(context.stage, wanted, group)
         own = tuple(self._grants(context))
         network.place("spark", own)
+        key_arn = context.stage.kms_key_arn
         self.role = role(
             self,
             description="Delivers large objects on Spark",
             assumed_by=self._runs(),
-            grants=own,
+            grants=(*own, *encryption.storage(self, key_arn, own)),
             policy_name="Job",
         )
 
@@ -201,8 +202,8 @@ class SparkApplication(Construct):
         yield context.ledger.work()
         yield context.ledger.claim()
         yield from context.ledger.find_jobs()
-        yield from buckets.read(self, stage.buckets)
-        yield from buckets.change(self, stage.buckets, context.connectors)
+        yield from buckets.read(self, stage)
+        yield from buckets.change(self, stage, context.connectors)
         yield from buckets.read_tags(self, context.connectors)
         yield from buckets.list_versions(self, stage.buckets)
         yield from broker.describe(stage.cluster)

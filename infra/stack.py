@@ -44,9 +44,10 @@ class ExtentflowStack(cdk.Stack):
         for key, value in stage.tags.items():
             cdk.Tags.of(self).add(key, value)
         self._stage = stage
-        self._arrivals = WorkQueue(self, "Arrivals")
-        self._extents = WorkQueue(self, "Extents")
-        self._ledger = Ledger(self, "Ledger", existing=stage.table)
+        key_arn = stage.kms_key_arn
+        self._arrivals = WorkQueue(self, "Arrivals", key_arn=key_arn)
+        self._extents = WorkQueue(self, "Extents", key_arn=key_arn)
+        self._ledger = Ledger(self, "Ledger", existing=stage.table, key_arn=key_arn)
         Buckets(self, "Buckets", stage=stage, connectors=connectors, arrivals=self._arrivals)
         context = self._context(project, connectors)
         self._spark = SparkApplication(self, "Spark", context=context) if stage.spark else None
@@ -78,7 +79,12 @@ class ExtentflowStack(cdk.Stack):
                 layers=layers,
                 environment=self._environment(),
                 metrics_namespace=self._stage.metrics_namespace,
-                logs=KeptLogs(days=self._stage.log_days, stay=self._stage.logs_stay),
+                logs=KeptLogs(
+                    days=self._stage.log_days,
+                    stay=self._stage.logs_stay,
+                    key_arn=self._stage.kms_key_arn,
+                ),
+                key_arn=self._stage.kms_key_arn,
             ),
             connectors=connectors,
             arrivals=self._arrivals,
