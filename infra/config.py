@@ -8,7 +8,7 @@ from ipaddress import IPv4Network, ip_network
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
-from infra.config_spark import SERVED_ZONES, Spark
+from infra.config_spark import ABSENT_REGIONS, SERVED_ZONES, Spark
 
 # Limits of AWS for the maximum concurrency of one SQS event source.
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1_000
@@ -28,6 +28,7 @@ LOG_DAYS: tuple[int, ...] = (
 # A tag on every service of the stack, and those of CloudFormation beside it.
 MOST_TAGS, TAG_KEY_CHARACTERS, TAG_VALUE_CHARACTERS = 40, 128, 256
 
+APP_ID = "app.id"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _SERVERS = re.compile(r"\s*[^\s,]+:[0-9]+\s*(,\s*[^\s,]+:[0-9]+\s*)*")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
@@ -52,12 +53,25 @@ class Auth(StrEnum):
 
     none   plain text                             scram  user name and password from a secret
     iam    a token signed with the function's role  mtls   certificate and key from a secret
+
+    For clusters that are not MSK, all over TLS: `plain`, an API key or user name with its secret;
+    `scram-sha-256`; `scram`, which is SHA-512; `mtls`.
     """
 
     NONE = "none"
     IAM = "iam"
     SCRAM = "scram"
+    SCRAM_SHA_256 = "scram-sha-256"
+    PLAIN = "plain"
     MTLS = "mtls"
+
+
+# Mechanisms with a user name and a password.
+PASSWORDS: Mapping[Auth, str] = {
+    Auth.PLAIN: "PLAIN",
+    Auth.SCRAM: "SCRAM-SHA-512",
+    Auth.SCRAM_SHA_256: "SCRAM-SHA-256",
+}
 
 
 # Ports of MSK brokers: inside their VPC, and with public access.
@@ -68,6 +82,7 @@ MSK_PORTS: Mapping[Auth, tuple[int, int | None]] = {
     Auth.IAM: (9098, 9198),
 }
 _MSK = re.compile(r".*\.kafka(?:-serverless)?\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?")
+_SERVERLESS = ".kafka-serverless."
 
 
 # Endpoints that are routes: they have no subnets, and admit all that the routes lead to them.
@@ -142,7 +157,7 @@ class Cluster:
     """An existing Kafka cluster.
 
     `arn` is that of an MSK cluster, for `iam`. `secret_arn` is complete and names a secret with the
-    keys `username` and `password` (`scram`), or `certificate` and `key`, both PEM (`mtls`).
+    keys `username` and `password`, or `certificate` and `key`, both PEM (`mtls`).
     `secret_key_arn` is its KMS key; for `scram`, MSK requires a customer managed one.
     """
 
@@ -172,9 +187,9 @@ class Cluster:
             case Auth.IAM:
                 found["kafka.security.protocol"] = "SASL_SSL"
                 found["kafka.sasl.mechanism"] = "AWS_MSK_IAM"
-            case Auth.SCRAM:
+            case Auth.SCRAM | Auth.SCRAM_SHA_256 | Auth.PLAIN:
                 found["kafka.security.protocol"] = "SASL_SSL"
-                found["kafka.sasl.mechanism"] = "SCRAM-SHA-512"
+                found["kafka.sasl.mechanism"] = PASSWORDS[self.auth]
                 found["kafka.sasl.username"] = self._kept("username")
                 found["kafka.sasl.password"] = self._kept("password")
             case Auth.MTLS:
@@ -340,6 +355,9 @@ class Receiver:
 class Stage:
     """One deployment.
 
+    `app_id` begins the stage's transactional ids and groups in Kafka, on which roles get
+    permission. Stages of one cluster need different ones, and a ledger never changes its own.
+
     `settings` are worker settings by key (docs/configuration.md). `most_workers` and
     `most_planners` limit the concurrency of the functions; `spark_cores` is the number of slots
     for Spark, wherever it runs. `account_concurrency` is Lambda's quota "Concurrent executions" in
@@ -361,6 +379,7 @@ class Stage:
     cluster: Cluster
     buckets: tuple[Bucket, ...]
     account: str | None = None
+    app_id: str | None = None
     unmatched: Unmatched = Unmatched.IGNORE
     network: Network | None = None
     receiver: Receiver | None = None
@@ -399,7 +418,12 @@ class Stage:
         Raises:
             Misconfigured: the settings are invalid.
         """
-        return WorkerSettings.from_map({**self.settings, **self.cluster.client_settings()})
+        return WorkerSettings.from_map(self.given_settings())
+
+    def given_settings(self) -> dict[str, str]:
+        """Return worker settings by key, without those of what the stack creates."""
+        app = {} if self.app_id is None else {APP_ID: self.app_id}
+        return {**self.settings, **app, **self.cluster.client_settings()}
 
     def check(self) -> None:
         """Raise Misconfigured with all problems of the stage."""
@@ -431,6 +455,11 @@ class Stage:
         yield from self._setting_problems()
         if self.spark is not None:
             yield from self.spark.problems(in_vpc=self.network is not None, slots=self.spark_cores)
+            if self.region in ABSENT_REGIONS:
+                yield (
+                    f"spark: {self.region} has no release with Spark 4 on EMR Serverless; leave"
+                    " spark out, and deliver large objects with `extentflow run`"
+                )
             yield from self._zone_problems()
 
     @property
@@ -493,12 +522,24 @@ class Stage:
         for key in self.settings:
             if key.startswith(_SAID_BY_STACK):
                 yield f"settings: {key}: the stack sets it; remove it"
+            elif key in self.cluster.client_settings():
+                yield f"settings: {key}: cluster.auth={self.cluster.auth} sets it; remove it"
+        yield from self._app_problems()
         try:
             slots = self.worker_settings().exactly_once_slots
         except Misconfigured as exc:
             yield from (f"settings: {problem}" for problem in exc.problems)
         else:
             yield from self._concurrency_problems(slots)
+
+    def _app_problems(self) -> Iterator[str]:
+        if self.app_id is None and APP_ID not in self.settings:
+            yield (
+                f'app_id: write app_id="extentflow-{self.name}" for a new stage. A stage that was'
+                ' deployed without it needs app_id="extentflow": its ledger is bound to that'
+            )
+        elif self.app_id is not None and APP_ID in self.settings:
+            yield f"settings: {APP_ID}: app_id sets it; remove it"
 
     def _concurrency_problems(self, slots: int) -> Iterator[str]:
         for place, most in (("workers", self.most_workers), ("planners", self.most_planners)):
@@ -545,7 +586,7 @@ def _tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
 def _cluster_problems(cluster: Cluster) -> Iterator[str]:
     if cluster.auth is Auth.IAM and cluster.arn is None:
         yield "cluster.arn: auth=iam needs it, to say what functions may do there"
-    if cluster.auth in {Auth.SCRAM, Auth.MTLS} and cluster.secret_arn is None:
+    if cluster.auth not in {Auth.NONE, Auth.IAM} and cluster.secret_arn is None:
         yield f"cluster.secret_arn: auth={cluster.auth} needs the secret with the credentials"
 
 
@@ -553,10 +594,23 @@ def _server_problems(cluster: Cluster, *, in_vpc: bool) -> Iterator[str]:
     """Yield why functions cannot reach these brokers, as far as MSK's ports show it."""
     if not _SERVERS.fullmatch(cluster.bootstrap_servers):
         return  # reported with the settings
-    inside, outside = MSK_PORTS[cluster.auth]
     for host, port in cluster.servers:
         if not _MSK.fullmatch(host):
             continue
+        if _SERVERLESS in host:
+            yield (
+                f"cluster.bootstrap_servers: {host}: MSK Serverless is not supported: no test"
+                " has shown transactions there; use a provisioned or an Express cluster"
+            )
+            continue
+        if cluster.auth not in MSK_PORTS:
+            offered = ", ".join(one for one in MSK_PORTS if one is not Auth.NONE)
+            yield (
+                f"cluster.auth={cluster.auth}: brokers of MSK, such as {host}, do not offer it; use"
+                f" {offered}"
+            )
+            return
+        inside, outside = MSK_PORTS[cluster.auth]
         if port in _others(cluster.auth):
             public = f", or {outside} with public access" if outside else ""
             yield (

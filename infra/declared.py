@@ -158,8 +158,9 @@ def _unannounced(one: DeclaredConnector, stage: Stage) -> Iterator[str]:
     if bucket.announced is not BucketNotification.ELSEWHERE:
         yield (
             f"aws.s3.region={region}: notifications of {bucket.name} do not leave that region."
-            f" Deliver it with a stage in {region}; or set announced=ELSEWHERE, and add a rule"
-            f" there that sends its events to the event bus `default` of {stage.region}"
+            f" Deliver it with a stage in {region}. Or set announced=ELSEWHERE: listings find its"
+            " objects, and at once where a rule there sends their events to the event bus"
+            f" `default` of {stage.region}"
         )
 
 

@@ -221,13 +221,14 @@ class SparkApplication(Construct):
         yield from self._write_log()
 
     def _fetch(self) -> Iterator[Grant]:
-        """Yield permission to read the code, including that of earlier deployments."""
-        bucket = self._archive.bucket.bucket_arn
+        """Yield permission to read the stage's code, including that of earlier deployments."""
+        folder, _, _ = self._archive.s3_object_key.rpartition("/")
+        place = f"{self._archive.bucket.bucket_arn}/{folder}"
         yield Grant(
             "FetchCode",
             "driver and executors fetch entry point and archive",
             ("s3:GetObject",),
-            tuple(f"{bucket}/*{suffix}" for suffix in (".py", ".tgz")),
+            tuple(f"{place}/*{suffix}" for suffix in (".py", ".tgz")),
             wildcard="runs started before a deployment continue with the code of that time",
         )
 

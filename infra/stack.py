@@ -23,6 +23,8 @@ from infra.queues import WorkQueue
 from infra.spark import SparkApplication
 from infra.state import Ledger
 
+_NAME = "extentflow-{}"
+
 
 class ExtentflowStack(cdk.Stack):
     """All resources of a stage.
@@ -36,10 +38,12 @@ class ExtentflowStack(cdk.Stack):
         connectors = declared(project.root / stage.connectors, stage, layer=project.core)
         super().__init__(
             scope,
-            f"extentflow-{stage.name}",
+            _NAME.format(stage.name),
             description="extentflow: objects from S3 into Kafka, exactly once",
             env=cdk.Environment(account=stage.account, region=stage.region),
             termination_protection=stage.termination_protection,
+            # Code below a prefix of its own, to which permission to read it can be limited.
+            synthesizer=cdk.DefaultStackSynthesizer(bucket_prefix=f"{_NAME.format(stage.name)}/"),
         )
         for key, value in stage.tags.items():
             cdk.Tags.of(self).add(key, value)
@@ -108,8 +112,7 @@ class ExtentflowStack(cdk.Stack):
         stage = self._stage
         settings: Mapping[str, str | None] = {
             "retry.timeout.seconds": f"{RETRY_SECONDS}",
-            **stage.settings,
-            **stage.cluster.client_settings(),
+            **stage.given_settings(),
             "ledger.table": self._ledger.table.table_name,
             "arrivals.queue.url": self._arrivals.queue.queue_url,
             "arrivals.dlq.url": self._arrivals.dead.queue_url,

@@ -322,7 +322,7 @@ def test_a_bucket_of_another_region_is_refused_with_the_way_on(bench: Bench) -> 
 
     (problem,) = caught.value.problems
     assert "aws.s3.region=eu-west-1: notifications of landing do not leave that region" in problem
-    assert "with a stage in eu-west-1; or set announced=ELSEWHERE, and add a rule" in problem
+    assert "with a stage in eu-west-1. Or set announced=ELSEWHERE: listings" in problem
     elsewhere = replace(bucket, announced=BucketNotification.ELSEWHERE)
     assert details(bench.template(replace(PLAIN, buckets=(elsewhere,))))
 

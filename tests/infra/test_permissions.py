@@ -199,8 +199,8 @@ def test_workers_write_the_connectors_topics_and_their_own_ids(bench: Bench) -> 
     own = {"extentflow.jobs", "extentflow.schemas"}
     assert names == {"orders", "logs.*", "logs-dead", "to-raw", "de", "fr"} | own
     assert owned == [
-        f"{below[0]}:transactional-id/{below[2]}/extentflow.*",
-        f"{below[0]}:group/{below[2]}/extentflow.*",
+        f"{below[0]}:transactional-id/{below[2]}/extentflow-test.*",
+        f"{below[0]}:group/{below[2]}/extentflow-test.*",
     ]
 
 

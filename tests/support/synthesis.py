@@ -47,6 +47,7 @@ ORDERS = {
 PLAIN = Stage(
     name="plain",
     region="eu-central-1",
+    app_id="extentflow-test",
     buckets=(Bucket(name="landing"),),
     cluster=Cluster(bootstrap_servers="broker-1:9092,broker-2:9092", auth=Auth.NONE),
     receiver=Receiver(secret_arn=SOURCES_ARN),
