@@ -9,7 +9,16 @@ import pytest
 from aws_cdk.assertions import Match, Template
 from infra.config import Bucket, BucketNotification, Unmatched
 from tests.infra.conftest import Templates
-from tests.support.synthesis import ORDERS, PLAIN, Bench, environment, function, of_type, yaml_of
+from tests.support.synthesis import (
+    ANOTHER_ACCOUNT,
+    ORDERS,
+    PLAIN,
+    Bench,
+    environment,
+    function,
+    of_type,
+    yaml_of,
+)
 
 from extentflow.errors import Misconfigured
 
@@ -240,9 +249,6 @@ def test_filters_of_s3_are_encoded_and_never_overlap(bench: Bench, *, exists: bo
     assert {rule["Name"].lower() for one in found for rule in one} == {"prefix"}
 
 
-THEIRS = "444455556666"
-
-
 def test_a_bucket_that_others_manage_is_admitted_and_not_written(bench: Bench) -> None:
     bucket = Bucket(name="landing", exists=True, announced=BucketNotification.ELSEWHERE)
 
@@ -265,25 +271,25 @@ def test_a_bucket_of_another_account_announces_through_the_bus_or_to_the_queue(
     role = "arn:aws:iam::444455556666:role/reader"
     connector(bench, 1, "theirs", "in/", aws_sts_role_arn=role)
     theirs = Bucket(
-        name="theirs", exists=True, announced=BucketNotification.ELSEWHERE, account=THEIRS
+        name="theirs", exists=True, announced=BucketNotification.ELSEWHERE, account=ANOTHER_ACCOUNT
     )
 
     template = bench.template(replace(PLAIN, buckets=(Bucket(name="landing"), theirs)))
 
     assert {str(one["account"]): one["detail"] for one in patterns(template)} == {
         "[{'Ref': 'AWS::AccountId'}]": entry(["landing"], "orders/"),
-        f"['{THEIRS}']": entry(["theirs"], "in/"),
+        f"['{ANOTHER_ACCOUNT}']": entry(["theirs"], "in/"),
     }
     queue, _ = arrivals(template)
     (sender,) = (one for one in senders(template, queue) if "s3." in str(one["Principal"]))
     assert sender["Condition"] == {
         "ArnEquals": {"aws:SourceArn": "arn:aws:s3:::theirs"},
-        "StringEquals": {"aws:SourceAccount": THEIRS},
+        "StringEquals": {"aws:SourceAccount": ANOTHER_ACCOUNT},
     }
     (bus,) = of_type(template, BUS).values()
-    assert bus["Statement"]["Principal"] == {"AWS": f"arn:aws:iam::{THEIRS}:root"}
+    assert bus["Statement"]["Principal"] == {"AWS": f"arn:aws:iam::{ANOTHER_ACCOUNT}:root"}
     assert bus["Statement"]["Condition"]["StringEquals"]["events:source"] == "aws.s3"
-    assert bus["StatementId"] == bus["Statement"]["Sid"] == f"extentflow-plain-{THEIRS}"
+    assert bus["StatementId"] == bus["Statement"]["Sid"] == f"extentflow-plain-{ANOTHER_ACCOUNT}"
 
 
 @pytest.mark.parametrize(
@@ -294,8 +300,8 @@ def test_a_bucket_of_another_account_announces_through_the_bus_or_to_the_queue(
             "landing: announced=ELSEWHERE is for a bucket that others manage; set exists=True",
         ),
         (
-            Bucket(name="landing", exists=True, account=THEIRS),
-            f"cannot write notifications of a bucket of account {THEIRS}; set announced=ELSEWHERE",
+            Bucket(name="landing", exists=True, account=ANOTHER_ACCOUNT),
+            f"notifications of a bucket of account {ANOTHER_ACCOUNT}; set announced=ELSEWHERE",
         ),
         (
             Bucket(

@@ -16,7 +16,6 @@ from tests.support.synthesis import (
     PLAIN,
     Bench,
     allowed,
-    checked_app,
     of_type,
     statements,
 )
@@ -161,17 +160,6 @@ def test_spark_uses_the_key_without_variables(bench: Bench) -> None:
 
     assert {"UseStageKey", "DecryptObjects"} <= sids
     assert "DecryptVariables" not in sids
-
-
-@pytest.mark.parametrize("stage", [PLAIN, ON_SPARK], ids=lambda stage: stage.name)
-def test_a_stage_with_a_key_has_nothing_unexplained(
-    bench: Bench, tmp_path: Path, stage: Stage
-) -> None:
-    app = checked_app(tmp_path / "out")
-
-    bench.stack(with_key(stage), app)
-
-    app.synth()  # raises with what cdk-nag found
 
 
 def test_queues_admit_the_same_senders_with_a_key(bench: Bench) -> None:
