@@ -159,6 +159,7 @@ def test_objects_of_the_stages_buckets_are_read(templates: Templates, service: s
         "arn:aws:s3:::landing/*",
         "arn:aws:s3:::direct/*",
         "arn:aws:s3:::direct-new/*",
+        "arn:aws:s3:::theirs/*",
     ]
     assert KEY_ARN in resources(template, service, "kms:Decrypt")
 
