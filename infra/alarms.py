@@ -6,6 +6,7 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
@@ -108,16 +109,24 @@ class Alarms(Construct):
     def _notified(self, stage: Stage) -> sns.ITopic:
         if stage.alarm_topic_arn is not None:
             return sns.Topic.from_topic_arn(self, "Topic", stage.alarm_topic_arn)
-        topic = sns.Topic(self, "Topic", display_name=f"extentflow {stage.name}", enforce_ssl=True)
+        key_arn = stage.kms_key_arn
+        topic = sns.Topic(
+            self,
+            "Topic",
+            display_name=f"extentflow {stage.name}",
+            enforce_ssl=True,
+            master_key=kms.Key.from_key_arn(self, "Key", key_arn) if key_arn else None,
+        )
         # A topic with a policy of its own no longer admits the account's alarms by itself.
         account = {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
         alarms = iam.ServicePrincipal("cloudwatch.amazonaws.com", conditions=account)
         topic.grant_publish(alarms)
-        explain(
-            topic,
-            "AwsSolutions-SNS2",
-            "alarms contain no records, and CloudWatch cannot use the key that AWS manages",
-        )
+        if key_arn is None:
+            explain(
+                topic,
+                "AwsSolutions-SNS2",
+                "alarms contain no records, and CloudWatch cannot use the key that AWS manages",
+            )
         if stage.alarm_email is not None:
             topic.add_subscription(subscriptions.EmailSubscription(stage.alarm_email))
         return topic

@@ -3,15 +3,18 @@
 created here                     existing
 eventbridge  own property, one rule        enabled by CDK's handler, the same rule
 direct       own property, queue policy    added by CDK's handler, queue policy
+elsewhere    -                             written by others; the same rule, and queue policy
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import jsii
 from aws_cdk import ArnFormat, CfnResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from aws_cdk.interfaces.aws_s3 import IBucketRef
@@ -22,6 +25,7 @@ from extentflow.config.connector_keys import DELETE, MOVE, TAG
 from extentflow.errors import Misconfigured
 
 from . import config
+from .announced import Announced, announced, filter_value, patterns
 from .config import BucketNotification
 from .declared import DeclaredConnector
 from .findings import explain
@@ -30,11 +34,12 @@ from .grants import Grant, role
 from .queues import WorkQueue
 
 CREATED = "s3:ObjectCreated:*"
-# A rule's pattern may have 2,048 characters, of which the names of buckets get these.
-NAMES_CHARACTERS = 1_800
+OBJECT_CREATED = "Object Created"  # the same, as EventBridge calls it
 # A queue's policy may have 20 statements and 8,192 characters. One statement is needed for TLS, one
-# for buckets that notify directly, and one for each rule.
-MOST_RULES, DIRECT_CHARACTERS = 16, 5_000
+# for the buckets of each account that notify directly, and one for each rule.
+MOST_STATEMENTS, MOST_RULES, DIRECT_CHARACTERS = 18, 16, 5_000
+MOST_FILTERS = 100  # of S3, for one bucket
+DEFAULT_BUS = "default"  # of every account; S3 sends there
 HANDLER = "BucketNotificationsHandler"
 # CloudFormation waits this long for it. A later attempt would write what was rolled back.
 ANSWERED_WITHIN = Duration.hours(1)
@@ -54,45 +59,102 @@ class Buckets(Construct):
         scope: Construct,
         construct_id: str,
         *,
-        buckets: Sequence[config.Bucket],
+        stage: config.Stage,
+        connectors: Sequence[DeclaredConnector],
         arrivals: WorkQueue,
     ) -> None:
         super().__init__(scope, construct_id)
         self._arrivals = arrivals
-        by_events = [one.name for one in buckets if one.announced is BucketNotification.EVENTBRIDGE]
-        direct = [one.name for one in buckets if one.announced is BucketNotification.DIRECT]
-        groups = list(_grouped(by_events))
-        if problems := _excess(groups, direct):
+        self._stage = stage
+        found = announced(stage.buckets, connectors, stage.unmatched)
+        self._prefixes = {one.bucket.name: one.prefixes for one in found}
+        owners = _by_owner(found)
+        rules = {
+            owner: list(patterns(one for one in those if one.by_events))
+            for owner, those in owners.items()
+        }
+        direct = {
+            owner: [one.bucket.name for one in those if one.directly]
+            for owner, those in owners.items()
+        }
+        if problems := [*_excess(rules, direct), *_crowded(found)]:
             raise Misconfigured(problems)
-        for number, names in enumerate(groups):
-            self._rule(f"Created{number or ''}", names)
-        self._allowed = self._announcing(direct) if direct else None
-        for one in (bucket for bucket in buckets if not bucket.exists):
-            self._make(one)
-        existing = [bucket for bucket in buckets if bucket.exists]
-        if existing:
-            self._switch_on(existing)
+        for owner, details in rules.items():
+            for number, detail in enumerate(details):
+                self._rule(f"Created{owner or ''}{number or ''}", detail, owner=owner)
+            if owner and details:
+                self._admit(owner)
+        self._allowed: IDependable | None = None
+        for owner, names in direct.items():
+            if names:
+                self._allowed = self._announcing(names, owner=owner)
+        for bucket in (one for one in stage.buckets if not one.exists):
+            self._make(bucket)
+        switched = [
+            one.bucket
+            for one in found
+            if one.bucket.exists
+            and one.prefixes
+            and one.bucket.announced is not BucketNotification.ELSEWHERE
+        ]
+        if switched:
+            self._switch_on(switched)
 
-    def _rule(self, name: str, names: Sequence[str]) -> None:
-        """Create a rule from EventBridge to the queue, with its dead letter queue."""
+    def _rule(self, name: str, detail: Mapping[str, Any], *, owner: str | None) -> None:
+        """Create a rule from EventBridge to the queue, with its dead letter queue.
+
+        It takes events of the buckets' account only: others may send to this event bus, too.
+        """
         events.Rule(
             self,
             name,
             description="New objects of extentflow's buckets",
             event_pattern=events.EventPattern(
+                account=[owner or Stack.of(self).account],
                 source=["aws.s3"],
-                detail_type=["Object Created"],
-                detail={"bucket": {"name": list(names)}},
+                detail_type=[OBJECT_CREATED],
+                detail=detail,
             ),
             targets=[targets.SqsQueue(self._arrivals.queue, dead_letter_queue=self._arrivals.dead)],
         )
 
+    def _admit(self, owner: str) -> None:
+        """Allow rules of another account to send events of S3 to the event bus of this one."""
+        stack, sid = Stack.of(self), f"extentflow-{self._stage.name}-{owner}"
+        partition = RegionInfo.get(stack.region).partition
+        bus = stack.format_arn(service="events", resource="event-bus", resource_name=DEFAULT_BUS)
+        events.CfnEventBusPolicy(
+            self,
+            f"Bus{owner}",
+            event_bus_name=DEFAULT_BUS,
+            statement_id=sid,
+            statement={
+                "Sid": sid,
+                "Effect": "Allow",
+                "Principal": {"AWS": f"arn:{partition}:iam::{owner}:root"},
+                "Action": "events:PutEvents",
+                "Resource": bus,
+                "Condition": {
+                    "StringEquals": {
+                        "events:source": "aws.s3",
+                        "events:detail-type": OBJECT_CREATED,
+                    }
+                },
+            },
+        )
+
     def _make(self, bucket: config.Bucket) -> None:
+        key_arn = self._stage.key_of(bucket)
         made = s3.Bucket(
             self,
             bucket.name,
             bucket_name=bucket.name,
-            encryption=s3.BucketEncryption.S3_MANAGED,
+            encryption=s3.BucketEncryption.KMS if key_arn else s3.BucketEncryption.S3_MANAGED,
+            encryption_key=kms.Key.from_key_arn(self, f"{bucket.name}-key", key_arn)
+            if key_arn
+            else None,
+            # One call of KMS for many objects.
+            bucket_key_enabled=True if key_arn else None,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             enforce_ssl=True,
             versioned=True,
@@ -125,28 +187,31 @@ class Buckets(Construct):
         resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
             queue_configurations=[
                 s3.CfnBucket.QueueConfigurationProperty(
-                    event=CREATED, queue=self._arrivals.queue.queue_arn
+                    event=CREATED,
+                    queue=self._arrivals.queue.queue_arn,
+                    filter=_filter(prefix),
                 )
+                for prefix in self._prefixes[bucket.name]
             ]
         )
         # S3 sends a test message to the queue when the bucket is created.
         if self._allowed is not None:
             resource.node.add_dependency(self._allowed)
 
-    def _announcing(self, buckets: Sequence[str]) -> IDependable | None:
-        """Allow buckets of this account to send; their names are known before they exist.
+    def _announcing(self, buckets: Sequence[str], *, owner: str | None) -> IDependable | None:
+        """Allow buckets of an account to send; their names are known before they exist.
 
         Return the queue's policy: a bucket must not be created before it.
         """
         arns = [arn_of(self, bucket) for bucket in buckets]
         statement = iam.PolicyStatement(
-            sid="AnnounceBuckets",
+            sid=f"AnnounceBuckets{owner or ''}",
             principals=[iam.ServicePrincipal("s3.amazonaws.com")],
             actions=["sqs:SendMessage"],
             resources=[self._arrivals.queue.queue_arn],
             conditions={
                 "ArnEquals": {"aws:SourceArn": arns[0] if len(arns) == 1 else arns},
-                "StringEquals": {"aws:SourceAccount": Stack.of(self).account},
+                "StringEquals": {"aws:SourceAccount": owner or Stack.of(self).account},
             },
         )
         return self._arrivals.queue.add_to_resource_policy(statement).policy_dependable
@@ -165,7 +230,12 @@ class Buckets(Construct):
                 existing.enable_event_bridge_notification()
             else:
                 queue = _QueueDestination(self._arrivals.queue, self._allowed)
-                existing.add_event_notification(s3.EventType.OBJECT_CREATED, queue)
+                for prefix in self._prefixes[bucket.name]:
+                    # None of an empty one: S3 takes no filter without a value.
+                    filters = [s3.NotificationKeyFilter(prefix=filter_value(prefix))]
+                    existing.add_event_notification(
+                        s3.EventType.OBJECT_CREATED, queue, *(filters if prefix else ())
+                    )
         answer_within(self, _handler(self).ref, period=ANSWERED_WITHIN)
 
     def _switch_role(self, buckets: Sequence[config.Bucket]) -> iam.Role:
@@ -228,36 +298,52 @@ def _handler(scope: Construct) -> CfnResource:
     raise TypeError(f"{scope.node.path}: CDK no longer has a function named {HANDLER}...")
 
 
-def _grouped(names: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the names in groups that fit into the pattern of one rule."""
-    group: list[str] = []
-    for name in names:
-        if group and sum(map(_quoted, (*group, name))) > NAMES_CHARACTERS:
-            yield group
-            group = []
-        group.append(name)
-    if group:
-        yield group
+def _filter(prefix: str) -> s3.CfnBucket.NotificationFilterProperty | None:
+    if not prefix:
+        return None
+    rule = s3.CfnBucket.FilterRuleProperty(name="prefix", value=filter_value(prefix))
+    key = s3.CfnBucket.S3KeyFilterProperty(rules=[rule])
+    return s3.CfnBucket.NotificationFilterProperty(s3_key=key)
 
 
-def _quoted(name: str) -> int:
-    return len(f'"{name}",')
+def _by_owner(found: Iterable[Announced]) -> dict[str | None, list[Announced]]:
+    """Return announcements by the account of their bucket; None is the stage's own, and first."""
+    owners: dict[str | None, list[Announced]] = {None: []}
+    for one in found:
+        owners.setdefault(one.bucket.account, []).append(one)
+    return owners
 
 
-def _excess(groups: Sequence[Sequence[str]], direct: Sequence[str]) -> list[str]:
-    """Return why the policy of the queue has no room for these buckets."""
+def _excess(
+    rules: Mapping[str | None, Sequence[object]], direct: Mapping[str | None, Sequence[str]]
+) -> list[str]:
+    """Return why the policy of the queue has no room for these announcements."""
     found = []
-    if len(groups) > MOST_RULES:
+    needed = sum(map(len, rules.values()))
+    statements = needed + sum(1 for names in direct.values() if names)
+    if needed > MOST_RULES or statements > MOST_STATEMENTS:
         found.append(
-            f"buckets: {sum(map(len, groups))} with announced=EVENTBRIDGE need {len(groups)} rules,"
-            f" and the policy of a queue has room for {MOST_RULES}; use several stages"
+            f"buckets: announcements by EventBridge need {needed} rules, and {statements}"
+            f" statements in the policy of a queue, which has room for {MOST_RULES} and"
+            f" {MOST_STATEMENTS}; use several stages, shorter prefixes, or unmatched=DEAD_LETTER"
         )
-    if sum(len(f'"arn:aws-us-gov:s3:::{name}",') for name in direct) > DIRECT_CHARACTERS:
+    names = [name for each in direct.values() for name in each]
+    if sum(len(f'"arn:aws-us-gov:s3:::{name}",') for name in names) > DIRECT_CHARACTERS:
         found.append(
-            f"buckets: {len(direct)} with announced=DIRECT do not fit into the policy of a queue;"
-            " use announced=EVENTBRIDGE"
+            f"buckets: {len(names)} with announced=DIRECT or ELSEWHERE do not fit into the policy"
+            " of a queue; use announced=EVENTBRIDGE, or several stages"
         )
     return found
+
+
+def _crowded(found: Iterable[Announced]) -> list[str]:
+    """Return which buckets would need more filters than S3 takes."""
+    return [
+        f"buckets: {one.bucket.name} with announced=DIRECT has {len(one.prefixes)} prefixes of"
+        f" connectors, and S3 takes {MOST_FILTERS}; use announced=EVENTBRIDGE"
+        for one in found
+        if one.bucket.announced is BucketNotification.DIRECT and len(one.prefixes) > MOST_FILTERS
+    ]
 
 
 def arn_of(scope: Construct, bucket: str) -> str:
@@ -266,11 +352,12 @@ def arn_of(scope: Construct, bucket: str) -> str:
     return f"arn:{partition}:s3:::{bucket}"
 
 
-def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...]:
+def read(scope: Construct, stage: config.Stage) -> tuple[Grant, ...]:
     """Return permission to read objects, and to distinguish a missing object from a denied one."""
+    buckets = stage.buckets
     if not buckets:
         return ()
-    keys = tuple(bucket.kms_key_arn for bucket in buckets if bucket.kms_key_arn)
+    keys = _sorted(key for bucket in buckets if (key := stage.key_of(bucket)))
     found = (
         Grant(
             "ReadObjects",
@@ -290,7 +377,7 @@ def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...
 
 
 def change(
-    scope: Construct, buckets: Sequence[config.Bucket], connectors: Sequence[DeclaredConnector]
+    scope: Construct, stage: config.Stage, connectors: Sequence[DeclaredConnector]
 ) -> tuple[Grant, ...]:
     """Return permission for `after.completion` of the connectors that use it, on their prefixes."""
     tagged: list[str] = []
@@ -307,7 +394,7 @@ def change(
             targets.append(f"{arn_of(scope, target)}/{prefix}*")
         if one.after_completion in (MOVE, DELETE):
             removed.append(place)
-    keys = {one.name: one.kms_key_arn for one in buckets if one.kms_key_arn}
+    keys = {one.name: key for one in stage.buckets if (key := stage.key_of(one))}
     moved = [one.checked for one in connectors if one.on_aws and one.checked.completion_prefix]
     written = {keys.get(one.completion_bucket or one.bucket) for one in moved} - {None}
     wildcard = "every object below a connector's prefix may be delivered"

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network, ip_network
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
 
-from .config_spark import SERVED_ZONES, Spark
+from .config_spark import ABSENT_REGIONS, SERVED_ZONES, Spark
 
 # Limits of AWS for the maximum concurrency of one SQS event source.
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1_000
@@ -29,10 +29,14 @@ LOG_DAYS: tuple[int, ...] = (
 # A tag on every service of the stack, and those of CloudFormation beside it.
 MOST_TAGS, TAG_KEY_CHARACTERS, TAG_VALUE_CHARACTERS = 40, 128, 256
 
+APP_ID = "app.id"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _SERVERS = re.compile(r"\s*[^\s,]+:[0-9]+\s*(,\s*[^\s,]+:[0-9]+\s*)*")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
+_ACCOUNT = re.compile(r"[0-9]{12}")
 _ARN = re.compile(r"arn:[a-z0-9-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:.+")
+_KEY = re.compile(r"arn:[a-z0-9-]+:kms:[a-z0-9-]+:[0-9]{12}:key/.+")
+_REGION_OF_ARN = 3
 # Set by the stack itself, so a stage must not set them.
 _SAID_BY_STACK = (
     "bootstrap.servers",
@@ -50,12 +54,25 @@ class Auth(StrEnum):
 
     none   plain text                             scram  user name and password from a secret
     iam    a token signed with the function's role  mtls   certificate and key from a secret
+
+    For clusters that are not MSK, all over TLS: `plain`, an API key or user name with its secret;
+    `scram-sha-256`; `scram`, which is SHA-512; `mtls`.
     """
 
     NONE = "none"
     IAM = "iam"
     SCRAM = "scram"
+    SCRAM_SHA_256 = "scram-sha-256"
+    PLAIN = "plain"
     MTLS = "mtls"
+
+
+# Mechanisms with a user name and a password.
+PASSWORDS: Mapping[Auth, str] = {
+    Auth.PLAIN: "PLAIN",
+    Auth.SCRAM: "SCRAM-SHA-512",
+    Auth.SCRAM_SHA_256: "SCRAM-SHA-256",
+}
 
 
 # Ports of MSK brokers: inside their VPC, and with public access.
@@ -66,6 +83,7 @@ MSK_PORTS: Mapping[Auth, tuple[int, int | None]] = {
     Auth.IAM: (9098, 9198),
 }
 _MSK = re.compile(r".*\.kafka(?:-serverless)?\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?")
+_SERVERLESS = ".kafka-serverless."
 
 
 # Endpoints that are routes: they have no subnets, and admit all that the routes lead to them.
@@ -76,23 +94,63 @@ FUNCTIONS = "functions"  # in `placement`, beside the services
 
 
 class BucketNotification(StrEnum):
-    """How a bucket sends object-created notifications."""
+    """How a bucket sends object-created notifications.
+
+    ELSEWHERE: others write the bucket's settings. The stack admits what EventBridge or S3 sends.
+    """
 
     EVENTBRIDGE = "eventbridge"
     DIRECT = "direct"
+    ELSEWHERE = "elsewhere"
+
+
+class Unmatched(StrEnum):
+    """What happens to new objects that no connector of the stage reads.
+
+    ignore       they are not announced; one that is announced all the same is logged and counted
+    dead-letter  whole buckets are announced; such an object is a dead letter, and rings an alarm
+    """
+
+    IGNORE = "ignore"
+    DEAD_LETTER = "dead-letter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
     """A bucket whose new objects are delivered; the stack creates it unless `exists`.
 
-    `kms_key_arn` is the key of encrypted objects.
+    `kms_key_arn` is the key of encrypted objects. `account` owns the bucket, where that is not the
+    stage's account; then its owner writes the bucket's notifications and policy.
     """
 
     name: str
     exists: bool = False
     announced: BucketNotification = BucketNotification.EVENTBRIDGE
     kms_key_arn: str | None = None
+    account: str | None = None
+
+    def problems(self) -> Iterator[str]:
+        """Yield the problems of these settings."""
+        if not (self.exists or _BUCKET.fullmatch(self.name)):
+            yield (
+                f"buckets: {self.name!r} is not a valid bucket name: write 3 to 63 lower-case"
+                " letters, digits, - and ."
+            )
+        elsewhere = self.announced is BucketNotification.ELSEWHERE
+        if elsewhere and not self.exists:
+            yield (
+                f"buckets: {self.name}: announced=ELSEWHERE is for a bucket that others manage; set"
+                " exists=True"
+            )
+        if self.account is None:
+            return
+        if not _ACCOUNT.fullmatch(self.account):
+            yield f"buckets: {self.name}: account={self.account!r}: write twelve digits"
+        if not elsewhere:
+            yield (
+                f"buckets: {self.name}: the stack cannot write notifications of a bucket of account"
+                f" {self.account}; set announced=ELSEWHERE, and let its owner write them"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +158,7 @@ class Cluster:
     """An existing Kafka cluster.
 
     `arn` is that of an MSK cluster, for `iam`. `secret_arn` is complete and names a secret with the
-    keys `username` and `password` (`scram`), or `certificate` and `key`, both PEM (`mtls`).
+    keys `username` and `password`, or `certificate` and `key`, both PEM (`mtls`).
     `secret_key_arn` is its KMS key; for `scram`, MSK requires a customer managed one.
     """
 
@@ -130,9 +188,9 @@ class Cluster:
             case Auth.IAM:
                 found["kafka.security.protocol"] = "SASL_SSL"
                 found["kafka.sasl.mechanism"] = "AWS_MSK_IAM"
-            case Auth.SCRAM:
+            case Auth.SCRAM | Auth.SCRAM_SHA_256 | Auth.PLAIN:
                 found["kafka.security.protocol"] = "SASL_SSL"
-                found["kafka.sasl.mechanism"] = "SCRAM-SHA-512"
+                found["kafka.sasl.mechanism"] = PASSWORDS[self.auth]
                 found["kafka.sasl.username"] = self._kept("username")
                 found["kafka.sasl.password"] = self._kept("password")
             case Auth.MTLS:
@@ -298,6 +356,9 @@ class Receiver:
 class Stage:
     """One deployment.
 
+    `app_id` begins the stage's transactional ids and groups in Kafka, on which roles get
+    permission. Stages of one cluster need different ones, and a ledger never changes its own.
+
     `settings` are worker settings by key (docs/configuration.md). `most_workers` and
     `most_planners` limit the concurrency of the functions; `spark_cores` is the number of slots
     for Spark, wherever it runs. `account_concurrency` is Lambda's quota "Concurrent executions" in
@@ -309,6 +370,9 @@ class Stage:
     the customer managed KMS keys of the secrets that settings, connectors and receiver refer to.
     Log groups keep lines for `log_days`; with `logs_stay`, they outlast the stack. `tags` are those
     of the stack and its resources. `termination_protection` refuses to delete the stack.
+    `kms_key_arn` is the customer managed key of queues, table, logs, topic, variables of functions,
+    and of new buckets without one of their own; docs/key-policy.json is the policy that it needs.
+    `unmatched` decides about objects that no connector reads.
     """
 
     name: str
@@ -316,6 +380,8 @@ class Stage:
     cluster: Cluster
     buckets: tuple[Bucket, ...]
     account: str | None = None
+    app_id: str | None = None
+    unmatched: Unmatched = Unmatched.IGNORE
     network: Network | None = None
     receiver: Receiver | None = None
     spark: Spark | None = None
@@ -332,6 +398,7 @@ class Stage:
     dashboard: bool = True
     connectors: str = "connectors"
     secret_key_arns: tuple[str, ...] = ()
+    kms_key_arn: str | None = None
     log_days: int = 30
     logs_stay: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -342,13 +409,22 @@ class Stage:
         """The namespace of the stage's metrics: stages of one account must not hide each other."""
         return f"extentflow/{self.name}"
 
+    def key_of(self, bucket: Bucket) -> str | None:
+        """Return the ARN of the key of a bucket's objects, where it is not one of S3."""
+        return bucket.kms_key_arn or (None if bucket.exists else self.kms_key_arn)
+
     def worker_settings(self) -> WorkerSettings:
         """Return the library's view of this stage.
 
         Raises:
             Misconfigured: the settings are invalid.
         """
-        return WorkerSettings.from_map({**self.settings, **self.cluster.client_settings()})
+        return WorkerSettings.from_map(self.given_settings())
+
+    def given_settings(self) -> dict[str, str]:
+        """Return worker settings by key, without those of what the stack creates."""
+        app = {} if self.app_id is None else {APP_ID: self.app_id}
+        return {**self.settings, **app, **self.cluster.client_settings()}
 
     def check(self) -> None:
         """Raise Misconfigured with all problems of the stage."""
@@ -380,6 +456,11 @@ class Stage:
         yield from self._setting_problems()
         if self.spark is not None:
             yield from self.spark.problems(in_vpc=self.network is not None, slots=self.spark_cores)
+            if self.region in ABSENT_REGIONS:
+                yield (
+                    f"spark: {self.region} has no release with Spark 4 on EMR Serverless; leave"
+                    " spark out, and deliver large objects with `extentflow run`"
+                )
             yield from self._zone_problems()
 
     @property
@@ -416,29 +497,50 @@ class Stage:
             yield f"network.subnets: EMR Serverless has {zones} only; add a subnet in one of them"
 
     def _arn_problems(self) -> Iterator[str]:
+        keys = {
+            "cluster.secret_key_arn": self.cluster.secret_key_arn,
+            "kms_key_arn": self.kms_key_arn,
+            **{f"bucket {one.name}: kms_key_arn": one.kms_key_arn for one in self.buckets},
+            **{f"secret_key_arns[{n}]": arn for n, arn in enumerate(self.secret_key_arns)},
+        }
         given = {
             "cluster.arn": self.cluster.arn,
             "cluster.secret_arn": self.cluster.secret_arn,
-            "cluster.secret_key_arn": self.cluster.secret_key_arn,
             "receiver.secret_arn": self.receiver.secret_arn if self.receiver else None,
             "alarm_topic_arn": self.alarm_topic_arn,
-            **{f"bucket {one.name}: kms_key_arn": one.kms_key_arn for one in self.buckets},
-            **{f"secret_key_arns[{n}]": arn for n, arn in enumerate(self.secret_key_arns)},
+            **keys,
         }
         for place, arn in given.items():
             if arn is not None and not _ARN.fullmatch(arn):
                 yield f"{place}={arn}: write a complete ARN"
+            elif arn is not None and place in keys and not _KEY.fullmatch(arn):
+                yield f"{place}={arn}: policies name no alias; write the key's ARN, with :key/"
+        own = (self.kms_key_arn or "").split(":")
+        if len(own) > _REGION_OF_ARN and own[_REGION_OF_ARN] != self.region:
+            yield f"kms_key_arn={self.kms_key_arn}: services of {self.region} need a key there"
 
     def _setting_problems(self) -> Iterator[str]:
         for key in self.settings:
             if key.startswith(_SAID_BY_STACK):
                 yield f"settings: {key}: the stack sets it; remove it"
+            elif key in self.cluster.client_settings():
+                yield f"settings: {key}: cluster.auth={self.cluster.auth} sets it; remove it"
+        yield from self._app_problems()
         try:
             slots = self.worker_settings().exactly_once_slots
         except Misconfigured as exc:
             yield from (f"settings: {problem}" for problem in exc.problems)
         else:
             yield from self._concurrency_problems(slots)
+
+    def _app_problems(self) -> Iterator[str]:
+        if self.app_id is None and APP_ID not in self.settings:
+            yield (
+                f'app_id: write app_id="extentflow-{self.name}" for a new stage. A stage that was'
+                ' deployed without it needs app_id="extentflow": its ledger is bound to that'
+            )
+        elif self.app_id is not None and APP_ID in self.settings:
+            yield f"settings: {APP_ID}: app_id sets it; remove it"
 
     def _concurrency_problems(self, slots: int) -> Iterator[str]:
         for place, most in (("workers", self.most_workers), ("planners", self.most_planners)):
@@ -468,12 +570,8 @@ def _bucket_problems(buckets: tuple[Bucket, ...]) -> Iterator[str]:
     names = [bucket.name for bucket in buckets]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"buckets: {name} is listed more than once; remove the duplicate"
-    for name in (bucket.name for bucket in buckets if not bucket.exists):
-        if not _BUCKET.fullmatch(name):
-            yield (
-                f"buckets: {name!r} is not a valid bucket name: write 3 to 63 lower-case letters,"
-                " digits, - and ."
-            )
+    for bucket in buckets:
+        yield from bucket.problems()
 
 
 def _tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
@@ -489,7 +587,7 @@ def _tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
 def _cluster_problems(cluster: Cluster) -> Iterator[str]:
     if cluster.auth is Auth.IAM and cluster.arn is None:
         yield "cluster.arn: auth=iam needs it, to say what functions may do there"
-    if cluster.auth in {Auth.SCRAM, Auth.MTLS} and cluster.secret_arn is None:
+    if cluster.auth not in {Auth.NONE, Auth.IAM} and cluster.secret_arn is None:
         yield f"cluster.secret_arn: auth={cluster.auth} needs the secret with the credentials"
 
 
@@ -497,10 +595,23 @@ def _server_problems(cluster: Cluster, *, in_vpc: bool) -> Iterator[str]:
     """Yield why functions cannot reach these brokers, as far as MSK's ports show it."""
     if not _SERVERS.fullmatch(cluster.bootstrap_servers):
         return  # reported with the settings
-    inside, outside = MSK_PORTS[cluster.auth]
     for host, port in cluster.servers:
         if not _MSK.fullmatch(host):
             continue
+        if _SERVERLESS in host:
+            yield (
+                f"cluster.bootstrap_servers: {host}: MSK Serverless is not supported: no test"
+                " has shown transactions there; use a provisioned or an Express cluster"
+            )
+            continue
+        if cluster.auth not in MSK_PORTS:
+            offered = ", ".join(one for one in MSK_PORTS if one is not Auth.NONE)
+            yield (
+                f"cluster.auth={cluster.auth}: brokers of MSK, such as {host}, do not offer it; use"
+                f" {offered}"
+            )
+            return
+        inside, outside = MSK_PORTS[cluster.auth]
         if port in _others(cluster.auth):
             public = f", or {outside} with public access" if outside else ""
             yield (

@@ -22,6 +22,9 @@ QUOTA_VCPU = 16
 LEAST_PROCESSES = 3
 LEAST_MINUTES, MOST_MINUTES = 5, 20_160
 
+# Regions of EMR Serverless without these releases. Source: release notes of emr-spark-8.0.0.
+ABSENT_REGIONS = frozenset({"me-central-1", "me-south-1"})
+
 # Zones of EMR Serverless in regions that have others too, by their ids, which are the same in all
 # accounts. Source: EMR Serverless user guide, "Endpoints and quotas", November 2026.
 SERVED_ZONES: Mapping[str, frozenset[str]] = {

@@ -6,9 +6,9 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from .context import StackContext
-from .functions import EventFunction, Size, answer_within, write
+from .encryption import encrypt_variables, variables
+from .functions import EventFunction, SharedFunctionSettings, Size, answer_within, write
 from .grants import Grant, policy
-from .kept_logs import KeptLogs
 
 RESOURCE = "Custom::ExtentflowConnector"
 FRAMEWORK = "framework-onEvent"
@@ -30,7 +30,7 @@ class Connectors(Construct):
             common=context.common,
             grants=(context.ledger.write_connectors(),),
         )
-        provider = self._provider(writer, context.common.logs)
+        provider = self._provider(writer, context.common)
         for one in context.connectors:
             CustomResource(
                 self,
@@ -41,9 +41,11 @@ class Connectors(Construct):
                 service_timeout=ANSWERED_WITHIN,
             )
 
-    def _provider(self, writer: EventFunction, kept: KeptLogs) -> custom_resources.Provider:
+    def _provider(
+        self, writer: EventFunction, common: SharedFunctionSettings
+    ) -> custom_resources.Provider:
         """Return CDK's provider framework, which responds to CloudFormation."""
-        log = kept.group(self, "ProviderLog")
+        log = common.logs.group(self, "ProviderLog")
         call = Grant(
             "CallWriter",
             "the framework invokes the writer, and checks its state",
@@ -55,7 +57,7 @@ class Connectors(Construct):
             "ProviderRole",
             description="Invokes the function that stores connectors",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            inline_policies={"Function": policy((call, write(log)))},
+            inline_policies={"Function": policy((call, write(log), *variables(common.key_arn)))},
         )
         provider = custom_resources.Provider(
             self,
@@ -69,5 +71,6 @@ class Connectors(Construct):
         framework = provider.node.find_child(FRAMEWORK)
         if not isinstance(framework, lambda_.Function):
             raise TypeError(f"{framework.node.path}: CDK's framework is no longer a function")
+        encrypt_variables(framework, common.key_arn)
         answer_within(provider, framework.function_name, period=ANSWERED_WITHIN)
         return provider

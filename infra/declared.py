@@ -15,7 +15,7 @@ from extentflow.errors import Misconfigured
 from extentflow.wiring import check_connector
 
 from . import secrets
-from .config import Network, Stage
+from .config import BucketNotification, Network, Stage
 
 PATTERNS = ("*.yaml", "*.yml")
 OTHERS = ("*.properties", "*.json")  # `connectors put` accepts these too
@@ -40,10 +40,14 @@ class DeclaredConnector:
         return self.checked.name
 
     @property
+    def of_aws(self) -> bool:
+        """Whether the bucket is on AWS, which announces its objects."""
+        return self.checked.endpoint_type == "awss3" and not self.checked.endpoint
+
+    @property
     def on_aws(self) -> bool:
         """Whether the bucket is on AWS and read with the functions' own role."""
-        own = self.checked.role_arn or self.checked.access_key_id
-        return self.checked.endpoint_type == "awss3" and not (self.checked.endpoint or own)
+        return self.of_aws and not (self.checked.role_arn or self.checked.access_key_id)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -138,11 +142,27 @@ def _unmet(one: DeclaredConnector, stage: Stage) -> Iterator[str]:
             f"aws.s3.bucket.name={one.checked.bucket}: stage {stage.name} has no such bucket;"
             " add it to the stage's buckets, or correct the name"
         )
+    yield from _unannounced(one, stage)
     if "${" in (one.checked.role_arn or ""):
         yield "aws.sts.role.arn: a reference; write the ARN, functions are allowed that role only"
     if stage.network is not None and not stage.network.nat:
         yield from _unreached(one.checked, stage.network, stage.region)
         yield from _too_far(one, stage.region)
+
+
+def _unannounced(one: DeclaredConnector, stage: Stage) -> Iterator[str]:
+    """Yield why announcements of another region do not arrive."""
+    region, listed = one.checked.region, {bucket.name: bucket for bucket in stage.buckets}
+    bucket = listed.get(one.checked.bucket) if one.of_aws else None
+    if bucket is None or region in {None, stage.region}:
+        return
+    if bucket.announced is not BucketNotification.ELSEWHERE:
+        yield (
+            f"aws.s3.region={region}: notifications of {bucket.name} do not leave that region."
+            f" Deliver it with a stage in {region}. Or set announced=ELSEWHERE: listings find its"
+            " objects, and at once where a rule there sends their events to the event bus"
+            f" `default` of {stage.region}"
+        )
 
 
 def _unread(config: ConnectorConfig, layer: Path) -> Iterator[str]:

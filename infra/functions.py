@@ -12,6 +12,7 @@ from constructs import Construct
 
 from extentflow.errors import Misconfigured
 
+from . import encryption
 from .findings import explain
 from .grants import Grant, role
 from .kept_logs import KeptLogs
@@ -35,6 +36,7 @@ class SharedFunctionSettings:
     environment: Mapping[str, str]
     metrics_namespace: str
     logs: KeptLogs
+    key_arn: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,13 @@ class EventFunction(Construct):
             self,
             description=description,
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            grants=(*own, write(log), *_stand(network)),
+            grants=(
+                *own,
+                write(log),
+                *_stand(network),
+                *encryption.storage(self, common.key_arn, own),
+                *encryption.variables(common.key_arn),
+            ),
             policy_name="Function",
         )
         self.function = lambda_.Function(
@@ -116,6 +124,7 @@ class EventFunction(Construct):
             security_groups=[network.security_group] if network else None,
             vpc_subnets=network.subnets if network else None,
         )
+        encryption.encrypt_variables(self.function, common.key_arn)
         explain(
             self.function,
             "AwsSolutions-L1",

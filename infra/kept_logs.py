@@ -16,10 +16,11 @@ DELIVERED = "/aws/vendedlogs/extentflow"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptLogs:
-    """How long the groups keep their lines, and whether they stay without the stack."""
+    """How long the groups keep their lines, whether they stay without the stack, and their key."""
 
     days: int
     stay: bool
+    key_arn: str | None = None
 
     def group(
         self, scope: Construct, construct_id: str, *, name: str | None = None
@@ -33,6 +34,7 @@ class KeptLogs:
         if not isinstance(resource, logs.CfnLogGroup):
             raise TypeError(f"{made.node.path}: CDK no longer creates a log group as one resource")
         resource.retention_in_days = self.days
+        resource.kms_key_id = self.key_arn
         return made
 
     def delivered(self, scope: Construct, construct_id: str) -> logs.LogGroup:

@@ -10,6 +10,7 @@ from aws_cdk import Duration
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from .encryption import encrypt_queue
 from .grants import Grant
 
 KEPT = Duration.days(4)
@@ -28,7 +29,7 @@ MOST_RECEIVES = 100
 class WorkQueue(Construct):
     """A queue and its dead letter queue, encrypted, reachable by TLS only."""
 
-    def __init__(self, scope: Construct, construct_id: str) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, key_arn: str | None = None) -> None:
         super().__init__(scope, construct_id)
         self.dead = sqs.Queue(
             self,
@@ -46,6 +47,8 @@ class WorkQueue(Construct):
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
         )
+        for queue in (self.dead, self.queue):
+            encrypt_queue(queue, key_arn)
 
 
 def receive(queue: sqs.IQueue) -> Grant:

@@ -19,7 +19,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
-from . import broker, buckets, rights
+from . import broker, buckets, encryption, rights
 from .config import Stage
 from .config_spark import Spark
 from .context import StackContext
@@ -61,11 +61,12 @@ class SparkApplication(Construct):
         self.application = self._application(context.stage, wanted, group)
         own = tuple(self._grants(context))
         network.place("spark", own)
+        key_arn = context.stage.kms_key_arn
         self.role = role(
             self,
             description="Delivers large objects on Spark",
             assumed_by=self._runs(),
-            grants=own,
+            grants=(*own, *encryption.storage(self, key_arn, own)),
             policy_name="Job",
         )
 
@@ -199,8 +200,8 @@ class SparkApplication(Construct):
         yield context.ledger.work()
         yield context.ledger.claim()
         yield from context.ledger.find_jobs()
-        yield from buckets.read(self, stage.buckets)
-        yield from buckets.change(self, stage.buckets, context.connectors)
+        yield from buckets.read(self, stage)
+        yield from buckets.change(self, stage, context.connectors)
         yield from buckets.read_tags(self, context.connectors)
         yield from buckets.list_versions(self, stage.buckets)
         yield from broker.describe(stage.cluster)
@@ -218,13 +219,14 @@ class SparkApplication(Construct):
         yield from self._write_log()
 
     def _fetch(self) -> Iterator[Grant]:
-        """Yield permission to read the code, including that of earlier deployments."""
-        bucket = self._archive.bucket.bucket_arn
+        """Yield permission to read the stage's code, including that of earlier deployments."""
+        folder, _, _ = self._archive.s3_object_key.rpartition("/")
+        place = f"{self._archive.bucket.bucket_arn}/{folder}"
         yield Grant(
             "FetchCode",
             "driver and executors fetch entry point and archive",
             ("s3:GetObject",),
-            tuple(f"{bucket}/*{suffix}" for suffix in (".py", ".tgz")),
+            tuple(f"{place}/*{suffix}" for suffix in (".py", ".tgz")),
             wildcard="runs started before a deployment continue with the code of that time",
         )
 

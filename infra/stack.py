@@ -25,6 +25,8 @@ from .queues import WorkQueue
 from .spark import SparkApplication
 from .state import Ledger
 
+_NAME = "extentflow-{}"
+
 
 class ExtentflowStack(cdk.Stack):
     """All resources of a stage.
@@ -38,19 +40,22 @@ class ExtentflowStack(cdk.Stack):
         connectors = declared(project.home / stage.connectors, stage, layer=project.core)
         super().__init__(
             scope,
-            f"extentflow-{stage.name}",
+            _NAME.format(stage.name),
             description="extentflow: objects from S3 into Kafka, exactly once",
             env=cdk.Environment(account=stage.account, region=stage.region),
             termination_protection=stage.termination_protection,
+            # Code below a prefix of its own, to which permission to read it can be limited.
+            synthesizer=cdk.DefaultStackSynthesizer(bucket_prefix=f"{_NAME.format(stage.name)}/"),
         )
         for key, value in stage.tags.items():
             cdk.Tags.of(self).add(key, value)
         self.template_options.metadata = plan(stage, connectors).metadata()
         self._stage = stage
-        self._arrivals = WorkQueue(self, "Arrivals")
-        self._extents = WorkQueue(self, "Extents")
-        self._ledger = Ledger(self, "Ledger", existing=stage.table)
-        Buckets(self, "Buckets", buckets=stage.buckets, arrivals=self._arrivals)
+        key_arn = stage.kms_key_arn
+        self._arrivals = WorkQueue(self, "Arrivals", key_arn=key_arn)
+        self._extents = WorkQueue(self, "Extents", key_arn=key_arn)
+        self._ledger = Ledger(self, "Ledger", existing=stage.table, key_arn=key_arn)
+        Buckets(self, "Buckets", stage=stage, connectors=connectors, arrivals=self._arrivals)
         context = self._context(project, connectors)
         self._spark = SparkApplication(self, "Spark", context=context) if stage.spark else None
         # The construct keeps the id of stages that are deployed: resources are named after it.
@@ -81,7 +86,12 @@ class ExtentflowStack(cdk.Stack):
                 layers=layers,
                 environment=self._environment(),
                 metrics_namespace=self._stage.metrics_namespace,
-                logs=KeptLogs(days=self._stage.log_days, stay=self._stage.logs_stay),
+                logs=KeptLogs(
+                    days=self._stage.log_days,
+                    stay=self._stage.logs_stay,
+                    key_arn=self._stage.kms_key_arn,
+                ),
+                key_arn=self._stage.kms_key_arn,
             ),
             connectors=connectors,
             arrivals=self._arrivals,
@@ -105,8 +115,7 @@ class ExtentflowStack(cdk.Stack):
         stage = self._stage
         settings: Mapping[str, str | None] = {
             "retry.timeout.seconds": f"{RETRY_SECONDS}",
-            **stage.settings,
-            **stage.cluster.client_settings(),
+            **stage.given_settings(),
             "ledger.table": self._ledger.table.table_name,
             "arrivals.queue.url": self._arrivals.queue.queue_url,
             "arrivals.dlq.url": self._arrivals.dead.queue_url,
@@ -114,6 +123,7 @@ class ExtentflowStack(cdk.Stack):
             "extents.dlq.url": self._extents.dead.queue_url,
             "receiver.secret.id": stage.receiver.secret_arn if stage.receiver else None,
             "event.bus": stage.event_bus,
+            "arrivals.unmatched": stage.unmatched,
         }
         return {variable(key): value for key, value in settings.items() if value is not None}
 

@@ -6,6 +6,7 @@ from infra.config_spark import Spark
 _DEV = Stage(
     name="dev",
     region="eu-central-1",
+    app_id="extentflow-dev",
     buckets=(Bucket(name="extentflow-dev-landing"),),
     cluster=Cluster(
         bootstrap_servers=(

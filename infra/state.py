@@ -2,6 +2,7 @@
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from extentflow.ledger.dynamodb import INDEX_KEY_SCHEMA, KEY_SCHEMA
@@ -19,15 +20,22 @@ class Ledger(Construct):
     It records what was delivered, so it is never deleted with the stack.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, existing: str | None) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        existing: str | None,
+        key_arn: str | None = None,
+    ) -> None:
         super().__init__(scope, construct_id)
         self.table = (
-            self._made()
+            self._made(key_arn)
             if existing is None
             else dynamodb.Table.from_table_name(self, "Table", existing)
         )
 
-    def _made(self) -> dynamodb.Table:
+    def _made(self, key_arn: str | None) -> dynamodb.Table:
         partition, sort = (_attribute(element["AttributeName"]) for element in KEY_SCHEMA)
         listing, created = (_attribute(element["AttributeName"]) for element in INDEX_KEY_SCHEMA)
         table = dynamodb.Table(
@@ -40,6 +48,8 @@ class Ledger(Construct):
                 point_in_time_recovery_enabled=True
             ),
             time_to_live_attribute=EXPIRY_ATTRIBUTE,
+            encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED if key_arn else None,
+            encryption_key=kms.Key.from_key_arn(self, "Key", key_arn) if key_arn else None,
             # Without deletion protection, with which a failed first deployment could not be rolled
             # back and repeated. A deleted table leaves a backup, because of the recovery above.
             removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,

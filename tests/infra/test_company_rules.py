@@ -23,6 +23,7 @@ UNTAGGED = {
     "AWS::CloudWatch::Dashboard",
     "AWS::EC2::SecurityGroupEgress",
     "AWS::EC2::SecurityGroupIngress",
+    "AWS::Events::EventBusPolicy",
     "AWS::IAM::ManagedPolicy",
     "AWS::IAM::Policy",
     "AWS::Lambda::EventInvokeConfig",

@@ -122,6 +122,7 @@ def test_a_stage_cannot_open_its_receiver_to_everybody() -> None:
         (Cluster(bootstrap_servers="b:9098", auth=Auth.IAM), "cluster.arn"),
         (Cluster(bootstrap_servers="b:9096", auth=Auth.SCRAM), "cluster.secret_arn"),
         (Cluster(bootstrap_servers="b:9094", auth=Auth.MTLS), "cluster.secret_arn"),
+        (Cluster(bootstrap_servers="b:9092", auth=Auth.PLAIN), "auth=plain needs the secret"),
         (Cluster(bootstrap_servers="b:9098", auth=Auth.IAM, arn="my cluster"), "complete ARN"),
     ],
 )
@@ -144,6 +145,14 @@ MSK = "b-1.dev.abc123.c2.kafka.eu-central-1.amazonaws.com"
         ({"auth": Auth.IAM, "arn": CLUSTER_ARN, "port": 9098}, "from its VPC only; set network"),
         ({"auth": Auth.IAM, "arn": CLUSTER_ARN, "port": 9198}, None),
         ({"auth": Auth.MTLS, "secret_arn": SECRET_ARN, "port": 9194}, None),
+        (
+            {"auth": Auth.PLAIN, "secret_arn": SECRET_ARN, "port": 9096},
+            f"cluster.auth=plain: brokers of MSK, such as {MSK}, do not offer it; use mtls, scram,",
+        ),
+        (
+            {"auth": Auth.SCRAM_SHA_256, "secret_arn": SECRET_ARN, "port": 9096},
+            "cluster.auth=scram-sha-256: brokers of MSK",
+        ),
     ],
 )
 def test_unreachable_msk_brokers_are_rejected(
@@ -158,6 +167,61 @@ def test_unreachable_msk_brokers_are_rejected(
     else:
         (problem,) = problems(stage)
         assert reported in problem
+
+
+def test_msk_serverless_is_refused() -> None:
+    servers = "boot-abc123.c2.kafka-serverless.eu-central-1.amazonaws.com:9098"
+    cluster = Cluster(bootstrap_servers=servers, auth=Auth.IAM, arn=CLUSTER_ARN)
+
+    (problem,) = problems(replace(IN_A_VPC, cluster=cluster))
+
+    assert "MSK Serverless is not supported" in problem
+    assert problem.endswith("use a provisioned or an Express cluster")
+
+
+@pytest.mark.parametrize(
+    ("auth", "mechanism"),
+    [
+        (Auth.PLAIN, "PLAIN"),
+        (Auth.SCRAM, "SCRAM-SHA-512"),
+        (Auth.SCRAM_SHA_256, "SCRAM-SHA-256"),
+    ],
+)
+def test_a_cluster_that_is_not_msk_takes_passwords_over_tls_only(
+    auth: Auth, mechanism: str
+) -> None:
+    servers = "pkc-12345.eu-central-1.aws.confluent.cloud:9092"
+    cluster = Cluster(bootstrap_servers=servers, auth=auth, secret_arn=SECRET_ARN)
+
+    replace(PLAIN, cluster=cluster).check()
+
+    assert cluster.client_settings() == {
+        "bootstrap.servers": servers,
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": mechanism,
+        "kafka.sasl.username": f"${{secretsmanager:{SECRET_ARN}:username}}",
+        "kafka.sasl.password": f"${{secretsmanager:{SECRET_ARN}:password}}",
+    }
+
+
+def test_a_setting_that_the_authentication_sets_is_rejected() -> None:
+    """It was replaced in silence."""
+    settings = {"kafka.sasl.mechanism": "SCRAM-SHA-256"}
+
+    (problem,) = problems(replace(EXISTING, settings=settings))
+
+    assert problem.endswith("settings: kafka.sasl.mechanism: cluster.auth=scram sets it; remove it")
+
+
+def test_a_stage_says_its_app_id() -> None:
+    """A default by the stage's name would part deployed stages from their ledgers."""
+    (problem,) = problems(replace(PLAIN, app_id=None))
+
+    assert 'app_id: write app_id="extentflow-plain" for a new stage' in problem
+    assert 'deployed without it needs app_id="extentflow"' in problem
+    replace(PLAIN, app_id=None, settings={"app.id": "ingest"}).check()
+    (twice,) = problems(replace(PLAIN, settings={"app.id": "ingest"}))
+    assert twice.endswith("settings: app.id: app_id sets it; remove it")
 
 
 def test_brokers_of_msk_are_reached_from_their_vpc() -> None:

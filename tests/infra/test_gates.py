@@ -26,7 +26,7 @@ ACCEPTED = {
     "AwsSolutions-IAM5": set(STAGES),
     "AwsSolutions-L1": set(STAGES),
     "AwsSolutions-S1": set(STAGES),
-    "AwsSolutions-SNS2": {"plain", "vpc", "spark", "rest"},
+    "AwsSolutions-SNS2": {"plain", "vpc", "spark"},
 }
 # A dependency that CDK writes although a reference implies it.
 REDUNDANT_DEPENDENCY = "W3005"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from aws_cdk.assertions import Template
-from infra.config import Auth, Cluster, Network, Stage, Subnet
+from infra.config import Auth, Bucket, BucketNotification, Cluster, Network, Stage, Subnet
 from infra.grants import WITHOUT_CONNECTION
 from tests.infra.conftest import Templates
 from tests.support.synthesis import (
@@ -281,6 +281,8 @@ ELSEWHERE = {
     "aws.s3.bucket.name": "landing",
     "aws.s3.region": "us-east-1",
 }
+# Its notifications stay in its region; the path to its objects is another question.
+LISTED = (Bucket(name="landing", exists=True, announced=BucketNotification.ELSEWHERE),)
 GLUE = {
     "name": "typed",
     "topic": "typed",
@@ -311,7 +313,7 @@ def test_a_connectors_store_needs_a_path(
 ) -> None:
     bench.write("connectors/other.yaml", yaml_of(config))
 
-    (problem,) = problems(bench, IN_A_VPC)
+    (problem,) = problems(bench, replace(IN_A_VPC, buckets=LISTED))
 
     assert problem.startswith("other.yaml: ")
     assert reported in problem
@@ -378,7 +380,7 @@ def test_an_endpoint_of_glue_needs_a_path_unless_it_is_the_regions_own(bench: Be
 def test_nat_leads_to_every_store(bench: Bench, config: dict[str, str]) -> None:
     bench.write("connectors/other.yaml", yaml_of(config))
 
-    bench.stack(placed(nat=True))
+    bench.stack(replace(placed(nat=True), buckets=LISTED))
 
 
 def test_a_network_needs_a_subnet(bench: Bench) -> None:

@@ -159,6 +159,7 @@ def test_objects_of_the_stages_buckets_are_read(templates: Templates, service: s
         "arn:aws:s3:::landing/*",
         "arn:aws:s3:::direct/*",
         "arn:aws:s3:::direct-new/*",
+        "arn:aws:s3:::theirs/*",
     ]
     assert KEY_ARN in resources(template, service, "kms:Decrypt")
 
@@ -199,8 +200,8 @@ def test_workers_write_the_connectors_topics_and_their_own_ids(bench: Bench) -> 
     own = {"extentflow.jobs", "extentflow.schemas"}
     assert names == {"orders", "logs.*", "logs-dead", "to-raw", "de", "fr"} | own
     assert owned == [
-        f"{below[0]}:transactional-id/{below[2]}/extentflow.*",
-        f"{below[0]}:group/{below[2]}/extentflow.*",
+        f"{below[0]}:transactional-id/{below[2]}/extentflow-test.*",
+        f"{below[0]}:group/{below[2]}/extentflow-test.*",
     ]
 
 

@@ -168,7 +168,7 @@ def test_functions_understand_what_they_are_reported_of_the_brokers(auth: Auth) 
     assert {f"kafka.{key}": text for key, text in read.kafka.items()} == {
         key: text for key, text in reported.items() if key.startswith("kafka.")
     }
-    kept = {SECRET_ARN} if auth in {Auth.SCRAM, Auth.MTLS} else set()
+    kept = set() if auth in {Auth.NONE, Auth.IAM} else {SECRET_ARN}
     assert referred(reported) == kept
 
 

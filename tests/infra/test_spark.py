@@ -312,6 +312,31 @@ def test_wildcards_of_the_job_role_are_these(templates: Templates) -> None:
     assert found == {"FetchCode", "FindLog", "OwnSlots", "ReadObjects"}
 
 
+def test_the_job_role_reads_the_code_of_its_stage_only(templates: Templates) -> None:
+    """Of earlier deployments, too: an active run continues with the code that it began with."""
+    template = templates("spark")
+    _, role = job_role(template)
+    variables = environment(function(template, "planner"))
+
+    (fetch,) = (each for each in allowed(role) if each["Sid"] == "FetchCode")
+
+    places = [str(one) for one in fetch["Resource"]]
+    assert ["/extentflow-spark/*.py" in places[0], "/extentflow-spark/*.tgz" in places[1]] == [
+        True,
+        True,
+    ]
+    for name in ("ENTRY_POINT", "ARCHIVE"):
+        read = variables[f"EXTENTFLOW_SPARK_{name}"]["Fn::Sub"]
+        assert read.rpartition("/")[0].endswith("/extentflow-spark")
+
+
+@pytest.mark.parametrize("region", ["me-south-1", "me-central-1"])
+def test_regions_without_a_release_are_refused(region: str) -> None:
+    found = problems(replace(ON_SPARK, region=region))
+
+    assert any(f"spark: {region} has no release with Spark 4" in problem for problem in found)
+
+
 def test_only_runs_of_this_application_take_the_role_on(templates: Templates) -> None:
     template = templates("spark")
     name, _ = only(template, APPLICATION)
@@ -630,7 +655,7 @@ def test_topics_and_slots_of_runs_are_the_clusters(templates: Templates) -> None
     found = {each["Sid"]: each["Resource"] for each in allowed(role)}
 
     assert found["WriteRecords"] == [f"{below[0]}:topic/{below[2]}/orders"]
-    assert found["OwnSlots"][0] == f"{below[0]}:transactional-id/{below[2]}/extentflow.*"
+    assert found["OwnSlots"][0] == f"{below[0]}:transactional-id/{below[2]}/extentflow-test.*"
 
 
 def test_the_role_may_look_for_its_log_group(templates: Templates) -> None:

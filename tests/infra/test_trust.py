@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aws_cdk.assertions import Template
 from tests.infra.conftest import Templates
-from tests.support.synthesis import STAGES, of_type
+from tests.support.synthesis import ANOTHER_ACCOUNT, STAGES, of_type
 
 SOURCES = {"aws:SourceArn", "aws:SourceAccount"}
 POLICIES = (
@@ -92,9 +92,13 @@ def _admitted(template: Template) -> Iterator[dict[str, Any]]:
 
 
 def _bounded(statement: dict[str, Any]) -> bool:
-    """Whether the source is one of this account; an ARN of S3 contains no account."""
+    """Whether the source is one of this account, or of that which the stage names.
+
+    An ARN of S3 contains no account.
+    """
     conditions = statement.get("Condition", {})
     given = {key: value for each in conditions.values() for key, value in each.items()}
     if ":s3:::" in str(given.get("aws:SourceArn")):
-        return given.get("aws:SourceAccount") == ACCOUNT
+        owner = ANOTHER_ACCOUNT if ":s3:::theirs" in str(given) else ACCOUNT
+        return given.get("aws:SourceAccount") == owner
     return bool(SOURCES & given.keys())

@@ -11,7 +11,7 @@ from confluent_kafka.admin._resource import ResourceType
 from infra.config import Auth, Cluster
 from moto.server import ThreadedMotoServer
 from tests.contracts.sink import EXACTLY_ONCE, PROGRESS, lines, values_of
-from tests.support.secured import QUICK, Certified, Secured, Unsigned, secured_stack
+from tests.support.secured import PASSWORD, QUICK, Certified, Secured, Unsigned, secured_stack
 from tests.support.waiting import eventually, running_seconds
 
 from extentflow.config.worker import WorkerSettings
@@ -255,23 +255,27 @@ def test_a_password_that_is_rotated_under_a_warm_worker_fails_nothing(
 
 
 @pytest.mark.usefixtures("progress_topic")
-def test_a_certificate_and_its_key_come_from_a_secret(
-    secured: Secured, secrets_server: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("auth", [one for one in Auth if one not in {Auth.NONE, Auth.IAM}], ids=str)
+def test_a_stages_credentials_come_from_a_secret(
+    secured: Secured, secrets_server: str, monkeypatch: pytest.MonkeyPatch, auth: Auth
 ) -> None:
+    """All ways of a stage that need no AWS: also those of clusters that are not MSK."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_SECRETS_MANAGER", secrets_server)
     server = boto3.client("secretsmanager", endpoint_url=secrets_server)
-    held = json.dumps(asdict(secured.client))
-    arn = server.create_secret(Name="certified", SecretString=held)["ARN"]
+    certified = auth is Auth.MTLS
+    held = asdict(secured.client) if certified else {"username": "app", "password": PASSWORD}
+    arn = server.create_secret(Name=f"held-{auth}", SecretString=json.dumps(held))["ARN"]
     server.close()
-    cluster = Cluster(bootstrap_servers=secured.mtls_servers, auth=Auth.MTLS, secret_arn=arn)
+    servers = secured.mtls_servers if certified else secured.servers
+    cluster = Cluster(bootstrap_servers=servers, auth=auth, secret_arn=arn)
     kafka = {
         **cluster.client_settings(),
         "kafka.ssl.ca.location": str(secured.certificate),
     }
-    topic = secured.topic("certified")
+    topic = secured.topic(f"held-{auth}")
     broker = Runtime(WorkerSettings.from_map(kafka)).broker
 
-    sink = broker.fence("app.slot-certified", EXACTLY_ONCE).open()
+    sink = broker.fence(f"app.slot-{auth}", EXACTLY_ONCE).open()
     sink.send(lines(topic, b"a"))
     sink.commit(PROGRESS)
     sink.close()

@@ -137,6 +137,7 @@ class Scene:
         return Stage(
             name="scene",
             region=REGION,
+            app_id="extentflow-scene",
             buckets=(Bucket(name=self.landing, kms_key_arn=KEY), Bucket(name=self.kept)),
             cluster=Cluster(bootstrap_servers="b-1.msk:9098", auth=Auth.IAM, arn=CLUSTER),
             network=network,

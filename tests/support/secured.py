@@ -1,7 +1,8 @@
 """A broker with TLS, users and passwords, tokens and ACLs, beside the other servers of a test.
 
 PLAINTEXT   for the administrator: no proof, every right
-SASL_SSL    SCRAM-SHA-512, or unsigned tokens (OAUTHBEARER): rights by ACLs, `app` has them all
+SASL_SSL    SCRAM-SHA-512, or unsigned tokens (OAUTHBEARER): rights by ACLs, `app` has them all;
+            `app` also by PLAIN and SCRAM-SHA-256
 MTLS        a certificate that the broker trusts: every right
 """
 
@@ -46,6 +47,7 @@ STORE_PASSWORD = "changeit"
 # Sessions end with their token at the latest; brokers of MSK see to that, too.
 SESSION_MS = 60_000
 
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 _VALIDATOR = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
     "OAuthBearerUnsecuredValidatorCallbackHandler"
@@ -116,10 +118,11 @@ class Secured:
 
     def user(self, name: str, password: str = PASSWORD) -> str:
         """Make a user, or give one another password."""
-        secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        wanted = UserScramCredentialUpsertion(name, secret, password.encode())
-        for altered in self.admin.alter_user_scram_credentials([wanted]).values():
-            altered.result(timeout=60)
+        for mechanism in (ScramMechanism.SCRAM_SHA_512, ScramMechanism.SCRAM_SHA_256):
+            secret = ScramCredentialInfo(mechanism, 4096)
+            wanted = UserScramCredentialUpsertion(name, secret, password.encode())
+            for altered in self.admin.alter_user_scram_credentials([wanted]).values():
+                altered.result(timeout=60)
         # The controller answers before the broker knows the password.
         eventually(f"{name} can log in", lambda: self._logs_in(name, password))
         return name
@@ -186,9 +189,12 @@ def secured_stack(folder: Path, *others: Service) -> Iterator[Secured]:
         "listener.name.mtls.ssl.client.auth": "required",
         "listener.name.mtls.ssl.truststore.type": "PEM",
         "listener.name.mtls.ssl.truststore.location": str(known),
-        "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
-        f"{there}.scram-sha-512.sasl.jaas.config": (
-            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN,OAUTHBEARER",
+        f"{there}.scram-sha-512.sasl.jaas.config": _SCRAM,
+        f"{there}.scram-sha-256.sasl.jaas.config": _SCRAM,
+        f"{there}.plain.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required"
+            f' user_app="{PASSWORD}";'
         ),
         f"{there}.oauthbearer.sasl.jaas.config": (
             "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"

@@ -19,6 +19,7 @@ from infra.config import (
     Receiver,
     Stage,
     Subnet,
+    Unmatched,
 )
 from infra.config_spark import Spark
 from infra.project import Project
@@ -31,6 +32,7 @@ CLUSTER_ARN = "arn:aws:kafka:eu-central-1:111122223333:cluster/events/11112222-3
 SECRET_ARN = "arn:aws:secretsmanager:eu-central-1:111122223333:secret:AmazonMSK_events-AbCdEf"
 KEY_ARN = "arn:aws:kms:eu-central-1:111122223333:key/11112222-3333-4444-5555-666677778888"
 SOURCES_ARN = "arn:aws:secretsmanager:eu-central-1:111122223333:secret:sources-AbCdEf"
+ANOTHER_ACCOUNT = "444455556666"
 ALARMS_ARN = "arn:aws:sns:eu-central-1:111122223333:alarms"
 
 # No test reads the copied assets, 180 MB of layer for every stack.
@@ -46,6 +48,7 @@ ORDERS = {
 PLAIN = Stage(
     name="plain",
     region="eu-central-1",
+    app_id="extentflow-test",
     buckets=(Bucket(name="landing"),),
     cluster=Cluster(bootstrap_servers="broker-1:9092,broker-2:9092", auth=Auth.NONE),
     receiver=Receiver(secret_arn=SOURCES_ARN),
@@ -99,8 +102,15 @@ EXISTING = replace(
         Bucket(name="landing", exists=True, kms_key_arn=KEY_ARN),
         Bucket(name="direct", exists=True, announced=BucketNotification.DIRECT),
         Bucket(name="direct-new", announced=BucketNotification.DIRECT),
+        Bucket(
+            name="theirs",
+            exists=True,
+            announced=BucketNotification.ELSEWHERE,
+            account=ANOTHER_ACCOUNT,
+        ),
     ),
     receiver=None,
+    unmatched=Unmatched.DEAD_LETTER,
     table="restored-ledger",
     alarm_topic_arn=ALARMS_ARN,
 )
@@ -108,6 +118,7 @@ EXISTING = replace(
 BEHIND_WAF = replace(
     PLAIN,
     name="rest",
+    kms_key_arn=KEY_ARN,
     receiver=Receiver(
         secret_arn=SOURCES_ARN,
         front=Front.REST,

@@ -75,6 +75,7 @@ class AdmissionWorld:
     late: Callable[[], bool] = lambda: False
     errors: dict[str, Exception] = field(default_factory=dict)
     unparsed: list[UnparsedConnector] = field(default_factory=list)
+    ignores_unmatched: bool = False
 
     def __post_init__(self) -> None:
         self.kept = MemoryQueue(self.queued.world.ticker.read)
@@ -105,6 +106,7 @@ class AdmissionWorld:
             arrivals=self.arrivals,
             late=self.late,
             backfill=self.backfill,
+            ignores_unmatched=self.ignores_unmatched,
         )
 
     def backfill(self, wanted: Backfill) -> None:
@@ -446,6 +448,23 @@ def test_an_object_that_no_connector_reads_is_kept_with_the_reason() -> None:
     assert admission.jobs() == []
     (kept,) = admission.kept.messages
     assert kept.reason == "no connector reads s3://bucket/out/key"
+
+
+def test_an_object_that_no_connector_reads_is_logged_where_unmatched_ones_are_ignored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not so one of another server than the connector's: a setting is wrong there."""
+    config = replace(SMALL, prefix="in/", region="eu-north-1")
+    admission = AdmissionWorld(connectors_=[(config, 1)], ignores_unmatched=True)
+    far = Arrival("bucket", "in/key", Dialect.LISTING, region="eu-west-1")
+
+    (received,) = admission.take(admission.put(b"abcd", "out/key"))
+    admission.take(json.dumps(far.to_message()))
+
+    assert received.unmatched
+    assert "no connector reads s3://bucket/out/key; ignored" in caplog.text
+    (kept,) = admission.kept.messages
+    assert "connector small reads that name from AWS region eu-north-1" in kept.reason
 
 
 @pytest.mark.parametrize(

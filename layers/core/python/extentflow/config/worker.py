@@ -51,6 +51,8 @@ OF_DYNAMODB = ("ledger.table", "ledger.endpoint", "ledger.region")
 # They run a command or load code that the author of the file chose.
 _COMMANDS = ("kinit.cmd", "ssl.providers")
 ARRAYS, ONE_BY_ONE = "arrays", "records"
+# Of arrivals that no connector reads.
+DEAD_LETTER, IGNORE = "dead-letter", "ignore"
 # Of a process that connects to no broker; RFC 6761 keeps the name from ever being one.
 NO_BROKERS = "none.invalid:9092"
 
@@ -153,6 +155,12 @@ class WorkerSettings:
     )
     arrivals_dlq_url: str | None = key(
         URL, "Dead-letter queue of notifications that cannot be parsed or planned."
+    )
+    arrivals_unmatched: str = key(
+        choice({DEAD_LETTER, IGNORE}),
+        "What happens to an arrived object that no connector reads: it becomes a dead letter, or is"
+        " logged only.",
+        default=DEAD_LETTER,
     )
     extents_queue_url: str | None = key(URL, "The SQS queue of extents, which workers read.")
     extents_dlq_url: str | None = key(URL, "Where FAILED extents wait for a replay.")

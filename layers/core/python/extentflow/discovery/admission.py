@@ -204,7 +204,8 @@ class ArrivalHandler(JobAdmission):
     `kept` is the dead letter queue for unparseable and unmatched notifications. `arrivals` is the
     source queue, to which waiting arrivals are sent again. `publish` publishes events of jobs that
     ended while they were planned. `late` returns whether there is no time for another arrival or
-    connector. `backfill` starts a Spark run for many objects.
+    connector. `backfill` starts a Spark run for many objects. With `ignores_unmatched`, an object
+    that no connector reads is logged only, unless one reads that name from another server.
     """
 
     kept: Queue
@@ -212,6 +213,7 @@ class ArrivalHandler(JobAdmission):
     backfill: Callable[[Backfill], object]
     publish: Callable[[Sequence[Job]], object] = lambda _jobs: None
     late: Callable[[], bool] = lambda: False
+    ignores_unmatched: bool = False
 
     def take(self, body: str, *, received: int = 1) -> list[AdmissionResult]:
         """Process one message of the arrivals queue, of any dialect. Idempotent.
@@ -263,7 +265,12 @@ class ArrivalHandler(JobAdmission):
             f"job {job.id} is PLANNING" for job in received.jobs if job.state is JobState.PLANNING
         ]
         final = [reason(error) for error in errors if not isinstance(error, _AGAIN)]
-        final += [_unread(arrival, received.elsewhere)] if received.unmatched else []
+        if received.unmatched:
+            unread = _unread(arrival, received.elsewhere)
+            if self.ignores_unmatched and not received.elsewhere:
+                log.warning("%s; ignored, because of arrivals.unmatched=ignore", unread)
+            else:
+                final.append(unread)
         dealt.found.append(received)
         dealt.problems += problems
         if received.waiting:

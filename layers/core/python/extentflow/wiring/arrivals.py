@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from extentflow.config.ledgers import POSTGRESQL, SQLITE
+from extentflow.config.worker import IGNORE
 from extentflow.discovery.admission import ArrivalHandler
 from extentflow.discovery.intake import ArrivalWorker
 from extentflow.errors import Misconfigured, NotOffered
@@ -120,6 +121,7 @@ class ArrivalIntake:
             arrivals=self.arrivals,
             backfill=_refuse_backfill,
             late=self._is_late,
+            ignores_unmatched=self.runtime.settings.arrivals_unmatched == IGNORE,
         )
         worker = ArrivalWorker(handler, self.arrivals, self.runtime.random)
         self._drain = QueueDrain(worker, monotonic, self._is_late, wait_seconds=0.0)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from extentflow.config.connector import SPLITTABLE_COMPRESSIONS, ConnectorConfig
 from extentflow.config.connector_keys import AUTO, LAMBDA, LOCAL_FILE, SPARK
-from extentflow.config.worker import WorkerSettings, variable
+from extentflow.config.worker import IGNORE, WorkerSettings, variable
 from extentflow.delivery.slots import Slots
 from extentflow.discovery import Arrival
 from extentflow.discovery.admission import ArrivalHandler, JobAdmission, UnparsedConnector
@@ -175,6 +175,7 @@ def open_arrival_handler(
         publish=unless_late(late, open_job_events(runtime).publish),
         late=late,
         backfill=routing.backfill,
+        ignores_unmatched=runtime.settings.arrivals_unmatched == IGNORE,
     )
 
 

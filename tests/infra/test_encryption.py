@@ -1,0 +1,217 @@
+"""A stage's customer managed key encrypts what the stack keeps, and whoever uses it may."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk.assertions import Template
+from infra.config import Bucket, BucketNotification, Stage, Unmatched
+from tests.support.synthesis import (
+    BEHIND_WAF,
+    IN_A_VPC,
+    KEY_ARN,
+    ON_SPARK,
+    PLAIN,
+    Bench,
+    allowed,
+    of_type,
+    statements,
+)
+
+from extentflow.errors import Misconfigured
+
+POLICY = Path(__file__).parents[2] / "docs" / "key-policy.json"
+OWN_KEY = KEY_ARN.replace(":key/1", ":key/2")
+# Where each type of resource names the key of what it keeps.
+KEYS = {
+    "AWS::CloudWatch::Dashboard": (),  # numbers only
+    "AWS::DynamoDB::Table": ("SSESpecification", "KMSMasterKeyId"),
+    "AWS::EMRServerless::Application": (),  # disks that end with a run
+    "AWS::Lambda::Function": ("KmsKeyArn",),
+    "AWS::Logs::LogGroup": ("KmsKeyId",),
+    "AWS::S3::Bucket": (
+        *("BucketEncryption", "ServerSideEncryptionConfiguration", 0),
+        *("ServerSideEncryptionByDefault", "KMSMasterKeyID"),
+    ),
+    "AWS::SNS::Topic": ("KmsMasterKeyId",),
+    "AWS::SQS::Queue": ("KmsMasterKeyId",),
+}
+# They keep nothing of their own.
+KEPT_NOWHERE = (
+    "AWS::ApiGateway",
+    "AWS::CDK::",
+    "AWS::CloudWatch::Alarm",
+    "AWS::EC2::",
+    "AWS::Events::",
+    "AWS::IAM::",
+    "AWS::Lambda::EventInvokeConfig",
+    "AWS::Lambda::EventSourceMapping",
+    "AWS::Lambda::LayerVersion",
+    "AWS::Lambda::Permission",
+    "AWS::S3::BucketPolicy",
+    "AWS::SNS::TopicPolicy",
+    "AWS::SQS::QueuePolicy",
+    "AWS::WAFv2::",
+    "Custom::",
+)
+BUCKETS = (
+    Bucket(name="landing"),
+    Bucket(name="own-key", kms_key_arn=OWN_KEY),
+    Bucket(name="older", exists=True, announced=BucketNotification.DIRECT),
+)
+
+
+def with_key(stage: Stage) -> Stage:
+    return replace(stage, kms_key_arn=KEY_ARN, buckets=BUCKETS)
+
+
+def named(properties: Any, place: tuple[str | int, ...]) -> Any:  # noqa: ANN401 - JSON
+    for step in place:
+        properties = properties[step]
+    return properties
+
+
+@pytest.mark.parametrize("stage", [ON_SPARK, BEHIND_WAF], ids=lambda stage: stage.name)
+def test_all_that_the_stack_keeps_is_encrypted_with_the_stages_key(
+    bench: Bench, stage: Stage
+) -> None:
+    template = bench.template(with_key(stage))
+
+    found: dict[str, Any] = {}
+    for name, one in template.to_json()["Resources"].items():
+        kind, properties = one["Type"], one.get("Properties", {})
+        if kind.startswith(KEPT_NOWHERE) or not KEYS[kind]:
+            continue
+        if kind == "AWS::Lambda::Function" and "Environment" not in properties:
+            continue
+        found[name] = named(properties, KEYS[kind])
+
+    own = {name for name, key in found.items() if key == OWN_KEY}
+    assert {template.to_json()["Resources"][name]["Type"] for name in own} == {"AWS::S3::Bucket"}
+    assert {name for name, key in found.items() if key != KEY_ARN} == own
+    for queue in of_type(template, "AWS::SQS::Queue").values():
+        assert "SqsManagedSseEnabled" not in queue  # SQS takes one of both
+    for bucket in of_type(template, "AWS::S3::Bucket").values():
+        (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+        assert rule["BucketKeyEnabled"]
+        assert rule["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "aws:kms"
+
+
+def test_a_new_bucket_is_encrypted_with_its_own_key_without_one_of_the_stage(bench: Bench) -> None:
+    stage = replace(PLAIN, buckets=(Bucket(name="landing", kms_key_arn=KEY_ARN),))
+
+    template = bench.template(stage)
+
+    (bucket,) = of_type(template, "AWS::S3::Bucket").values()
+    assert named(bucket, KEYS["AWS::S3::Bucket"]) == KEY_ARN
+    (queue, *_) = of_type(template, "AWS::SQS::Queue").values()
+    assert queue["SqsManagedSseEnabled"]
+
+
+@pytest.mark.parametrize(
+    ("service", "through"),
+    [
+        ("planner", ["dynamodb", "sqs"]),
+        ("worker", ["dynamodb", "sqs"]),
+        ("reconciler", ["dynamodb", "sqs"]),
+        ("receiver", ["sqs"]),
+    ],
+)
+def test_functions_use_the_key_through_the_services_that_they_call(
+    bench: Bench, service: str, through: list[str]
+) -> None:
+    found = {one["Sid"]: one for one in statements(bench.template(with_key(IN_A_VPC)), service)}
+
+    used = found["UseStageKey"]
+    assert used["Resource"] == [KEY_ARN]
+    assert used["Condition"] == {
+        "StringEquals": {
+            "kms:ViaService": [f"{name}.eu-central-1.amazonaws.com" for name in through]
+        }
+    }
+    assert {"kms:Decrypt", "kms:GenerateDataKey"} <= {*used["Action"]}
+    assert found["DecryptVariables"]["Action"] == ["kms:Decrypt"]
+    if service != "receiver":
+        assert {*found["DecryptObjects"]["Resource"]} == {KEY_ARN, OWN_KEY}
+
+
+def test_every_role_of_a_function_with_variables_may_decrypt_them(bench: Bench) -> None:
+    """Also that of CDK's framework, which no grant of this project describes."""
+    template = bench.template(with_key(PLAIN))
+    roles = of_type(template, "AWS::IAM::Role")
+
+    for one in of_type(template, "AWS::Lambda::Function").values():
+        if "KmsKeyArn" in one:
+            role = roles[one["Role"]["Fn::GetAtt"][0]]
+            given = [each for each in allowed(role) if "kms:Decrypt" in each["Action"]]
+            assert [each for each in given if "Condition" not in each], one.get("Description")
+
+
+def test_spark_uses_the_key_without_variables(bench: Bench) -> None:
+    (role,) = (
+        role
+        for role in of_type(bench.template(with_key(ON_SPARK)), "AWS::IAM::Role").values()
+        if role["Description"] == "Delivers large objects on Spark"
+    )
+
+    sids = {one["Sid"] for one in allowed(role)}
+
+    assert {"UseStageKey", "DecryptObjects"} <= sids
+    assert "DecryptVariables" not in sids
+
+
+def test_queues_admit_the_same_senders_with_a_key(bench: Bench) -> None:
+    """CDK leaves out the rules' ARNs where it encrypts a queue with a key."""
+
+    def admitted(template: Template) -> list[Any]:
+        return list(of_type(template, "AWS::SQS::QueuePolicy").values())
+
+    without = replace(with_key(PLAIN), kms_key_arn=None)
+
+    assert admitted(bench.template(with_key(PLAIN))) == admitted(bench.template(without))
+
+
+def test_the_keys_policy_admits_every_service_that_calls_kms_itself(bench: Bench) -> None:
+    """Those that may send to the encrypted queues and topic, and the service of logs."""
+    template = bench.template(replace(with_key(PLAIN), unmatched=Unmatched.DEAD_LETTER))
+    needed = {"logs.eu-central-1.amazonaws.com"}
+    for kind in ("AWS::SQS::QueuePolicy", "AWS::SNS::TopicPolicy"):
+        for policy in of_type(template, kind).values():
+            for statement in policy["PolicyDocument"]["Statement"]:
+                principal = statement["Principal"]
+                needed |= {principal["Service"]} if "Service" in principal else set()
+
+    said: set[str] = set()
+    for statement in json.loads(POLICY.read_text())["Statement"]:
+        services = statement["Principal"].get("Service", [])
+        said |= {services} if isinstance(services, str) else {*services}
+
+    assert said == needed
+
+
+@pytest.mark.parametrize(
+    ("changes", "reported"),
+    [
+        (
+            {"kms_key_arn": KEY_ARN.replace("eu-central-1", "eu-west-1")},
+            "services of eu-central-1 need a key there",
+        ),
+        (
+            {"kms_key_arn": "arn:aws:kms:eu-central-1:111122223333:alias/data"},
+            "policies name no alias; write the key's ARN",
+        ),
+        (
+            {"secret_key_arns": ("arn:aws:kms:eu-central-1:111122223333:alias/data",)},
+            "policies name no alias",
+        ),
+        ({"kms_key_arn": "data"}, "kms_key_arn=data: write a complete ARN"),
+    ],
+)
+def test_a_key_that_policies_cannot_name_is_refused(changes: dict[str, Any], reported: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        replace(PLAIN, **changes).check()
+
+    (problem,) = caught.value.problems
+    assert reported in problem
