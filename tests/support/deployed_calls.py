@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet.encryption as pe
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from infra.config import Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
+from infra.config import Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet, Unmatched
 from tests.laws.parquet_cases import written
 from tests.support.delivery import PATIENT, joined, numbered_lines
 from tests.support.deployed import synthesised
@@ -138,6 +138,7 @@ class Scene:
             name="scene",
             region=REGION,
             app_id="extentflow-scene",
+            unmatched=Unmatched.DEAD_LETTER,
             buckets=(Bucket(name=self.landing, kms_key_arn=KEY), Bucket(name=self.kept)),
             cluster=Cluster(bootstrap_servers="b-1.msk:9098", auth=Auth.IAM, arn=CLUSTER),
             network=network,
