@@ -14,7 +14,7 @@ from infra.context import StackContext
 from infra.dashboard import Dashboard
 from infra.declared import DeclaredConnector, declared
 from infra.event_path import EventPath
-from infra.functions import RETRY_SECONDS, SharedFunctionSettings
+from infra.functions import RETRY_SECONDS, VERSIONED, SharedFunctionSettings
 from infra.kept_logs import KeptLogs
 from infra.layers import Layers
 from infra.network import Network
@@ -41,6 +41,8 @@ class ExtentflowStack(cdk.Stack):
             env=cdk.Environment(account=stage.account, region=stage.region),
             termination_protection=stage.termination_protection,
         )
+        for flag, on in VERSIONED.items():
+            self.node.set_context(flag, on)
         for key, value in stage.tags.items():
             cdk.Tags.of(self).add(key, value)
         self._stage = stage
@@ -52,7 +54,7 @@ class ExtentflowStack(cdk.Stack):
         self._spark = SparkApplication(self, "Spark", context=context) if stage.spark else None
         # The construct keeps the id of stages that are deployed: resources are named after it.
         self._event_path = EventPath(self, "Ingest", context=context, spark=self._spark)
-        Connectors(self, "Connectors", context=context)
+        Connectors(self, "Connectors", context=context, after=self._event_path.settled)
         if context.network is not None:
             context.network.require_paths()
         queues = (("Arrivals", self._arrivals), ("Extents", self._extents))
