@@ -1,12 +1,14 @@
 """Gradual deployment: what a new version of a function reaches, and what stops it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aws_cdk.assertions import Template
 from infra.config import Bucket
+from infra.project import Project
 from tests.infra.conftest import Templates
 from tests.support.synthesis import CANARY, FUNCTIONS, Bench, environment, of_type
 
@@ -14,7 +16,6 @@ from extentflow.errors import Misconfigured
 
 ALIAS = "AWS::Lambda::Alias"
 VERSION = "AWS::Lambda::Version"
-INTEGRATION = "ApiGatewayV2::Integration"
 GRADUAL = {"planner", "receiver", "worker"}
 
 
@@ -93,7 +94,7 @@ def test_nothing_invokes_a_function_but_by_its_alias(canary: Template) -> None:
 def test_event_sources_and_permissions_name_aliases(canary: Template, kind: str) -> None:
     of = aliases(canary)
 
-    found = [{*references(one)} & of.keys() for one in of_type(canary, f"AWS::{kind}").values()]
+    found = [{*references(one)} & of.keys() for one in of_type(canary, kind).values()]
 
     assert found
     assert all(len(each) == 1 for each in found)
@@ -240,17 +241,18 @@ def _what_lambda_does_not_version(bench: Bench) -> Template:
     return bench.template(changed)
 
 
-@pytest.fixture
-def own_core(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+class OwnCore(Bench):
     """A project whose library can be changed."""
+
+    @property
+    def project(self) -> Project:
+        return replace(super().project, core=self.root / "core")
+
+
+@pytest.fixture
+def own_core(tmp_path: Path) -> Bench:
+    bench = OwnCore.at(tmp_path)
     bench.write("core/python/extentflow/__init__.py", "")
-    plain = type(bench).project.fget
-    assert plain is not None
-    monkeypatch.setattr(
-        type(bench),
-        "project",
-        property(lambda self: replace(plain(self), core=self.root / "core")),
-    )
     return bench
 
 
@@ -263,9 +265,9 @@ def own_core(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
 )
 def test_a_version_is_published_for_every_change_of_it_and_for_no_other(
     own_core: Bench,
-    change: Any,
+    change: Callable[[Bench], Template],
     *,
-    published: bool,  # noqa: ANN401 - a function
+    published: bool,
 ) -> None:
     before = versions(own_core.template(CANARY))
     after = versions(change(own_core))
