@@ -15,6 +15,7 @@ is the subject of `functions/` and `extentflow`.
     buckets        buckets and their notifications
     receiver       the HTTP endpoint
     functions      one function and its role
+    canary         gradual deployment of their versions
     event_path     all functions and their event sources
     grants         one permission and its reason
     findings       accepted findings of cdk-nag

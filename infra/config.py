@@ -21,6 +21,8 @@ LEAST_RATE, MOST_RATE = 10, 2_000_000_000
 # Concurrent invocations of the reconciler, and of the functions of custom resources.
 OTHER_INVOCATIONS = 10
 LEAST_JOB_MINUTES = 10
+# CodeDeploy's own configurations that send a tenth of the invocations to a new version.
+CANARY_MINUTES = (5, 10, 15, 30)
 # What CloudWatch Logs takes as retention.
 LOG_DAYS: tuple[int, ...] = (
     *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180),
@@ -373,6 +375,8 @@ class Stage:
     `kms_key_arn` is the customer managed key of queues, table, logs, topic, variables of functions,
     and of new buckets without one of their own; docs/key-policy.json is the policy that it needs.
     `unmatched` decides about objects that no connector reads.
+    For `canary_minutes`, a new version of a function gets a tenth of the invocations; None moves
+    all of them at once.
     """
 
     name: str
@@ -403,6 +407,7 @@ class Stage:
     logs_stay: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
     termination_protection: bool = False
+    canary_minutes: int | None = None
 
     @property
     def metrics_namespace(self) -> str:
@@ -452,6 +457,9 @@ class Stage:
         if self.log_days not in LOG_DAYS:
             allowed = ", ".join(map(str, LOG_DAYS))
             yield f"log_days={self.log_days}: AWS allows {allowed}"
+        if self.canary_minutes is not None and self.canary_minutes not in CANARY_MINUTES:
+            allowed = ", ".join(map(str, CANARY_MINUTES))
+            yield f"canary_minutes={self.canary_minutes}: CodeDeploy has {allowed}"
         yield from _tag_problems(self.tags)
         yield from self._setting_problems()
         if self.spark is not None:

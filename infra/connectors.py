@@ -1,9 +1,11 @@
 """Store declared connectors in the ledger at deployment: one custom resource per connector."""
 
+from collections.abc import Sequence
+
 from aws_cdk import CustomResource, Duration, custom_resources
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-from constructs import Construct
+from constructs import Construct, IConstruct
 
 from .context import StackContext
 from .encryption import encrypt_variables, variables
@@ -17,9 +19,20 @@ WRITER = Size(memory_mib=512, timeout_seconds=120)
 
 
 class Connectors(Construct):
-    """All declared connectors; one that is no longer declared is hidden from new jobs."""
+    """All declared connectors; one that is no longer declared is hidden from new jobs.
 
-    def __init__(self, scope: Construct, construct_id: str, *, context: StackContext) -> None:
+    They are stored `after` the functions that deliver them are in use: their last version may not
+    know a new key.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        context: StackContext,
+        after: Sequence[IConstruct] = (),
+    ) -> None:
         super().__init__(scope, construct_id)
         writer = EventFunction(
             self,
@@ -32,7 +45,7 @@ class Connectors(Construct):
         )
         provider = self._provider(writer, context.common)
         for one in context.connectors:
-            CustomResource(
+            stored = CustomResource(
                 self,
                 one.name,
                 resource_type=RESOURCE,
@@ -40,6 +53,7 @@ class Connectors(Construct):
                 properties={"config": dict(one.config)},
                 service_timeout=ANSWERED_WITHIN,
             )
+            stored.node.add_dependency(*after)
 
     def _provider(
         self, writer: EventFunction, common: SharedFunctionSettings

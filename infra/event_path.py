@@ -21,6 +21,7 @@ from constructs import Construct
 from extentflow.config.worker import variable
 
 from . import broker, buckets, queues, rights, secrets
+from .canary import Canary
 from .config import Receiver
 from .context import StackContext
 from .functions import EventFunction, Size, answer_within
@@ -58,6 +59,7 @@ class EventPath(Construct):
         self.reconciler = self._reconciler()
         self.receiver = self._receiver() if stage.receiver else None
         self.endpoint = self._endpoint(self.receiver) if self.receiver else None
+        self.settled = self._canary(stage.canary_minutes) if stage.canary_minutes else ()
         _feed(self.planner, context.arrivals.queue, ARRIVALS_BATCH, stage.most_planners)
         _feed(self.worker, context.extents.queue, EXTENTS_BATCH, stage.most_workers)
         events.Rule(
@@ -66,12 +68,32 @@ class EventPath(Construct):
             description="Lists objects without a notification, resumes stalled jobs",
             schedule=events.Schedule.rate(RECONCILED_EVERY),
             # The next scheduled invocation repeats the work: EventBridge and Lambda must not.
-            targets=[targets.LambdaFunction(self.reconciler.function, retry_attempts=0)],
+            targets=[targets.LambdaFunction(self.reconciler.target, retry_attempts=0)],
         )
-        reconciler = self.reconciler.function.function_name
-        answer_within(self.reconciler, reconciler, period=RECONCILED_EVERY, attempts=1)
+        limits = answer_within(
+            self.reconciler,
+            self.reconciler.function.function_name,
+            period=RECONCILED_EVERY,
+            attempts=1,
+            qualifier=self.reconciler.qualifier,
+        )
+        limits.node.add_dependency(*self.settled)
         if spark is not None:
             self._hear_of_runs(spark)
+
+    def _canary(self, minutes: int) -> tuple[lambda_.CfnAlias, ...]:
+        """Deploy gradually; return the aliases that are moved by then."""
+        functions = [one for one in (self.planner, self.worker, self.receiver) if one is not None]
+        Canary(
+            self,
+            "Canary",
+            stage=self._context.stage,
+            minutes=minutes,
+            functions=functions,
+            # A tenth of its few invocations would show nothing.
+            followers=[self.reconciler],
+        )
+        return tuple(one.resource_of_alias for one in (*functions, self.reconciler))
 
     def _hear_of_runs(self, spark: SparkApplication) -> None:
         """Invoke the reconciler when a job run ended; it reads the state from the ledger."""
@@ -81,7 +103,7 @@ class EventPath(Construct):
             description="Completed and failed Spark job runs",
             event_pattern=spark.ended,
             # The next scheduled invocation finds the ended run.
-            targets=[targets.LambdaFunction(self.reconciler.function, retry_attempts=0)],
+            targets=[targets.LambdaFunction(self.reconciler.target, retry_attempts=0)],
         )
 
     def _receiver(self) -> EventFunction:
@@ -94,6 +116,7 @@ class EventPath(Construct):
             size=RECEIVER,
             common=context.common,
             reserved=settings.concurrency,
+            published=context.stage.canary_minutes is not None,
             grants=(
                 queues.send("SendArrivals", "notifications are queued", context.arrivals.queue),
                 Grant(
@@ -110,7 +133,7 @@ class EventPath(Construct):
         return endpoint(
             self,
             "Endpoint",
-            receiver=receiver.function,
+            receiver=receiver.target,
             settings=self._receiver_settings(),
             stage=self._context.stage.name,
             kept=self._context.common.logs,
@@ -239,6 +262,7 @@ class EventPath(Construct):
             grants=(*grants, *rights.authenticate(context)),
             network=context.network,
             recurs=recurs,
+            published=context.stage.canary_minutes is not None,
         )
 
 
@@ -247,7 +271,7 @@ def _feed(function: EventFunction, queue: sqs.IQueue, batch: int, concurrency: i
     lambda_.EventSourceMapping(
         function,
         "Messages",
-        target=function.function,
+        target=function.target,
         event_source_arn=queue.queue_arn,
         batch_size=batch,
         max_concurrency=concurrency,

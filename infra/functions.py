@@ -26,6 +26,14 @@ HANDLER = "handler.handler"
 # (25 s), one such wait ends before the function's time does.
 RETRY_SECONDS = 20
 MOST_ATTEMPTS = 3  # of an asynchronous invocation, by Lambda
+LIVE = "live"  # the alias of a published function
+# How CDK decides whether a function changed. Without the first, a new layer would be no change, and
+# the alias would keep the last one for ever; without the second, a tag would be one, and Lambda
+# refuses to publish a version that equals the last.
+VERSIONED: Mapping[str, bool] = {
+    "@aws-cdk/aws-lambda:recognizeLayerVersion": True,
+    "@aws-cdk/aws-lambda:recognizeVersionProps": True,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +61,11 @@ class EventFunction(Construct):
     `code` is a folder with `handler.py`. With `network` it runs in the VPC's subnets. `recurs`: it
     sends messages to a queue that leads back to it. Lambda's detection of recursive loops is then
     off, which would drop the messages of a chain after about 16 invocations. `reserved` is how many
-    invocations run at a time, at most; the account keeps as many free for them.
+    invocations run at a time, at most; the account keeps as many free for them. Lambda reserves
+    them for all versions together.
+
+    A `published` function has a version for each change of its code, layers or settings, and the
+    alias `live`; `target` is what event sources invoke.
 
     Raises:
         Misconfigured: the code is missing.
@@ -72,9 +84,11 @@ class EventFunction(Construct):
         network: Network | None = None,
         recurs: bool = False,
         reserved: int | None = None,
+        published: bool = False,
     ) -> None:
         super().__init__(scope, construct_id)
         self.memory_mib = size.memory_mib
+        self.service = code.name
         if not (code / ENTRY).is_file():
             raise Misconfigured(
                 f"{code / ENTRY}: no such file; it must contain the function's code"
@@ -130,6 +144,40 @@ class EventFunction(Construct):
             "AwsSolutions-L1",
             "the layer's packages are built for Python 3.13; both change together",
         )
+        self._alias = self._publish() if published else None
+
+    @property
+    def target(self) -> lambda_.IFunction:
+        """What event sources invoke."""
+        return self._alias or self.function
+
+    @property
+    def qualifier(self) -> str:
+        """The name of what event sources invoke, within the function."""
+        return LIVE if self._alias else "$LATEST"
+
+    @property
+    def live(self) -> lambda_.Alias:
+        """The alias of a published function."""
+        if self._alias is None:
+            raise TypeError(f"{self.node.path} is not published")
+        return self._alias
+
+    @property
+    def resource_of_alias(self) -> lambda_.CfnAlias:
+        """The alias without the permissions on it, for others to wait for."""
+        resource = self.live.node.default_child
+        if not isinstance(resource, lambda_.CfnAlias):
+            raise TypeError(
+                f"{self.live.node.path}: CDK no longer creates an alias as one resource"
+            )
+        return resource
+
+    def _publish(self) -> lambda_.Alias:
+        # A setting of the function, not of a version.
+        lambda_.Function.classify_version_property("RecursiveLoop", locked=False)
+        version = self.function.current_version
+        return lambda_.Alias(self, "Live", alias_name=LIVE, version=version)
 
 
 def write(log: logs.LogGroup) -> Grant:
@@ -143,17 +191,22 @@ def write(log: logs.LogGroup) -> Grant:
 
 
 def answer_within(
-    scope: Construct, function_name: str, *, period: Duration, attempts: int = MOST_ATTEMPTS
-) -> None:
+    scope: Construct,
+    function_name: str,
+    *,
+    period: Duration,
+    attempts: int = MOST_ATTEMPTS,
+    qualifier: str = "$LATEST",
+) -> lambda_.CfnEventInvokeConfig:
     """Limit the asynchronous invocations of a function to the `period` in which they have a use.
 
     Otherwise, Lambda keeps an event for six hours, and repeats a failed invocation twice.
     """
-    lambda_.CfnEventInvokeConfig(
+    return lambda_.CfnEventInvokeConfig(
         scope,
         "Events",
         function_name=function_name,
-        qualifier="$LATEST",
+        qualifier=qualifier,
         maximum_event_age_in_seconds=period.to_seconds(),
         maximum_retry_attempts=attempts - 1,
     )

@@ -15,7 +15,7 @@ from .context import StackContext
 from .dashboard import Dashboard
 from .declared import DeclaredConnector, declared
 from .event_path import EventPath
-from .functions import RETRY_SECONDS, SharedFunctionSettings
+from .functions import RETRY_SECONDS, VERSIONED, SharedFunctionSettings
 from .kept_logs import KeptLogs
 from .layers import Layers
 from .network import Network
@@ -47,6 +47,8 @@ class ExtentflowStack(cdk.Stack):
             # Code below a prefix of its own, to which permission to read it can be limited.
             synthesizer=cdk.DefaultStackSynthesizer(bucket_prefix=f"{_NAME.format(stage.name)}/"),
         )
+        for flag, on in VERSIONED.items():
+            self.node.set_context(flag, on)
         for key, value in stage.tags.items():
             cdk.Tags.of(self).add(key, value)
         self.template_options.metadata = plan(stage, connectors).metadata()
@@ -60,7 +62,7 @@ class ExtentflowStack(cdk.Stack):
         self._spark = SparkApplication(self, "Spark", context=context) if stage.spark else None
         # The construct keeps the id of stages that are deployed: resources are named after it.
         self._event_path = EventPath(self, "Ingest", context=context, spark=self._spark)
-        Connectors(self, "Connectors", context=context)
+        Connectors(self, "Connectors", context=context, after=self._event_path.settled)
         if context.network is not None:
             context.network.require_paths()
         queues = (("Arrivals", self._arrivals), ("Extents", self._extents))

@@ -4,10 +4,11 @@ Idempotent: job ids absorb duplicates, and an interrupted plan resumes at its cu
 message is delivered again.
 """
 
+import os
 from functools import cache
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Logger, Metrics, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.batch import (
     BatchProcessor,
@@ -74,7 +75,7 @@ def process(record: SQSRecord) -> None:
             metrics.add_metric("Jobs", MetricUnit.Count, 1)
             # A redelivered arrival can belong to a job whose event is already published.
             failed = job.state is JobState.FAILED and not job.published
-            metrics.add_metric("FailedJobs", MetricUnit.Count, failed)
+            count_failures("FailedJobs", failed)
 
 
 def take(record: SQSRecord) -> list[AdmissionResult]:
@@ -84,9 +85,21 @@ def take(record: SQSRecord) -> list[AdmissionResult]:
         return arrival_handler().take(record.body, received=count)
     except Exception as exc:
         returned = not isinstance(exc, ArrivalPaused)  # what a person wanted rings no alarm
-        metrics.add_metric("MessagesReturned", MetricUnit.Count, returned)
+        count_failures("MessagesReturned", returned)
         expected = isinstance(exc, ExtentflowError)
         logger.warning(
             "message %s is delivered again: %r", record.message_id, exc, exc_info=not expected
         )
         raise
+
+
+def count_failures(metric: str, count: int) -> None:
+    """Count failures; those of a published version also by its number.
+
+    A gradual deployment compares the versions.
+    """
+    metrics.add_metric(metric, MetricUnit.Count, count)
+    version = os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
+    if count and version != "$LATEST":
+        with single_metric(name=metric, unit=MetricUnit.Count, value=count) as counted:
+            counted.add_dimension("version", version)

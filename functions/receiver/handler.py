@@ -9,7 +9,7 @@ import os
 from functools import cache, lru_cache
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Logger, Metrics, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
@@ -67,7 +67,12 @@ def receiver() -> Receiver:
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - AWS's
     """Respond to one request."""
     answer = receiver().answer(HttpRequest.of_event(event))
-    metrics.add_metric(f"Status{answer.status // 100}xx", MetricUnit.Count, 1)
+    status, version = f"Status{answer.status // 100}xx", os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
+    metrics.add_metric(status, MetricUnit.Count, 1)
+    if status == "Status5xx" and version != "$LATEST":
+        # A gradual deployment compares the versions.
+        with single_metric(name=status, unit=MetricUnit.Count, value=1) as counted:
+            counted.add_dimension("version", version)
     return {
         "statusCode": answer.status,
         "headers": {"content-type": answer.content_type},

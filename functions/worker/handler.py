@@ -4,12 +4,13 @@ Slot, producer, clients and footers live as long as the execution environment. E
 them again, because an environment may have been frozen for hours.
 """
 
+import os
 from dataclasses import asdict
 from functools import cache
 from typing import Any
 from uuid import uuid4
 
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Logger, Metrics, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.batch import (
     BatchProcessor,
@@ -79,14 +80,14 @@ def process(record: SQSRecord) -> None:
     try:
         found = worker().handle(message)
     except Exception:  # the batch processor does not log it
-        metrics.add_metric("MessagesReturned", MetricUnit.Count, 1)
+        count_failures("MessagesReturned", 1)
         logger.exception("message %s is delivered again: unexpected error", message.id)
         raise
-    metrics.add_metric("MessagesReturned", MetricUnit.Count, found.error)
+    count_failures("MessagesReturned", found.error)
     if found.receipt is not None:
         log_receipt(found.receipt)
     failed = found.ended is not None and found.ended.state is JobState.FAILED
-    metrics.add_metric("FailedJobs", MetricUnit.Count, failed)
+    count_failures("FailedJobs", failed)
     if found.again_seconds is not None:
         worker().queue.delay(message, found.again_seconds)
         raise Redelivered(f"message {message.id} is delivered again in {found.again_seconds:.0f} s")
@@ -102,3 +103,15 @@ def log_receipt(receipt: Receipt) -> None:
     metrics.add_metric("BytesRead", MetricUnit.Bytes, receipt.bytes_read)
     metrics.add_metric("ExtentSeconds", MetricUnit.Seconds, receipt.seconds)
     metrics.add_metric("ExtentsFailed", MetricUnit.Count, receipt.outcome is Outcome.FAILED)
+
+
+def count_failures(metric: str, count: int) -> None:
+    """Count failures; those of a published version also by its number.
+
+    A gradual deployment compares the versions.
+    """
+    metrics.add_metric(metric, MetricUnit.Count, count)
+    version = os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
+    if count and version != "$LATEST":
+        with single_metric(name=metric, unit=MetricUnit.Count, value=count) as counted:
+            counted.add_dimension("version", version)

@@ -144,11 +144,17 @@ def test_no_function_gets_an_event_that_nobody_waits_for(templates: Templates, s
         one["FunctionName"]["Ref"]: (one["MaximumEventAgeInSeconds"], one["MaximumRetryAttempts"])
         for one in of_type(template, "AWS::Lambda::EventInvokeConfig").values()
     }
-    scheduled = {
-        target["Arn"]["Fn::GetAtt"][0]
+    aliases = of_type(template, "AWS::Lambda::Alias")
+    named = {name: one["FunctionName"]["Ref"] for name, one in aliases.items()}
+    targets = {
+        target["Arn"]["Ref"] if "Ref" in target["Arn"] else target["Arn"]["Fn::GetAtt"][0]
         for rule in of_type(template, "AWS::Events::Rule").values()
         for target in rule["Targets"]
-        if target["Arn"]["Fn::GetAtt"][0] in of_type(template, "AWS::Lambda::Function")
+    }
+    scheduled = {
+        name
+        for name in (named.get(target, target) for target in targets)
+        if name in of_type(template, "AWS::Lambda::Function")
     }
     waiting: dict[str, int] = {}
     for one in template.to_json()["Resources"].values():

@@ -127,7 +127,9 @@ BEHIND_WAF = replace(
     ),
 )
 
-STAGES = {stage.name: stage for stage in (PLAIN, IN_A_VPC, ON_SPARK, EXISTING, BEHIND_WAF)}
+CANARY = replace(IN_A_VPC, name="canary", canary_minutes=10)
+
+STAGES = {stage.name: stage for stage in (PLAIN, IN_A_VPC, ON_SPARK, EXISTING, BEHIND_WAF, CANARY)}
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """What the functions count: above all every job that FAILED, for the alarm that watches it."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -44,6 +46,8 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
     def module(name: str) -> ModuleType:
         monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", name)
         monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "extentflow")
+        if "AWS_LAMBDA_FUNCTION_VERSION" not in os.environ:
+            monkeypatch.setenv("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST")
         spec = spec_from_file_location(f"{name}_handler", FUNCTIONS / name / "handler.py")
         assert spec is not None
         assert spec.loader is not None
@@ -100,6 +104,64 @@ def test_the_planner_counts_failed_jobs_until_they_are_published(
     planner.handler(messages("{}"), CONTEXT)
 
     assert counted(capsys)["FailedJobs"] == [failed]
+
+
+FAILS: list[tuple[str, str, dict[str, Any], str]] = [
+    (
+        "worker",
+        "worker",
+        {"handle": lambda _message: MessageDisposition(ended=job(JobState.FAILED))},
+        "FailedJobs",
+    ),
+    ("worker", "worker", {}, "MessagesReturned"),
+    (
+        "planner",
+        "arrival_handler",
+        {"take": lambda _body, **_: [AdmissionResult((job(JobState.FAILED),))]},
+        "FailedJobs",
+    ),
+    ("planner", "arrival_handler", {}, "MessagesReturned"),
+    (
+        "receiver",
+        "receiver",
+        {"answer": lambda _request: SimpleNamespace(status=503, content_type="x", body="")},
+        "Status5xx",
+    ),
+]
+
+
+@pytest.mark.parametrize("version", ["7", "$LATEST"])
+@pytest.mark.parametrize("case", FAILS, ids=lambda case: f"{case[0]}-{case[3]}")
+def test_failures_of_a_published_version_are_counted_by_its_number(
+    load: Load,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[str, str, dict[str, Any], str],
+    version: str,
+) -> None:
+    """A gradual deployment compares the two versions; the alarms of operators do not."""
+    service, opened, does, metric = case
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_VERSION", version)
+    function = load(service)
+    monkeypatch.setattr(function, opened, lambda: SimpleNamespace(**does))
+    monkeypatch.setattr(function, "HttpRequest", Mock(), raising=False)
+
+    function.handler(messages("{}"), CONTEXT)
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = [line for line in lines if metric in line and "_aws" in line]
+    named = [line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] for line in found]
+    by_version = [] if version == "$LATEST" else [[["service", "version"]]]
+    assert sorted(map(sorted, [[sorted(one[0])] for one in named])) == [
+        [["service"]],
+        *by_version,
+    ]
+    assert [line["version"] for line in found if "version" in line] == (["7"] if by_version else [])
+    assert {float(value) for line in found for value in _values(line[metric])} == {1.0}
+
+
+def _values(given: float | list[float]) -> list[float]:
+    return given if isinstance(given, list) else [given]
 
 
 def test_the_reconciler_processes_only_the_run_of_an_end_event(

@@ -103,6 +103,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(str(FUNCTIONS / "receiver"))
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "receiver")
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "extentflow")
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST")
     import handler  # type: ignore[import-not-found]  # noqa: PLC0415 - of this function
 
     yield handler

@@ -307,6 +307,27 @@ def test_event_sources_that_are_missing_are_named() -> None:
     assert {one.fact for one in bad} == {"no event source mapping"}
 
 
+def test_event_sources_of_an_alias_are_found() -> None:
+    """Lambda lists the mappings of a function without those of its aliases."""
+    alias = "arn:aws:lambda:eu-central-1:111122223333:function:{}:live"
+    resources = [("AWS::Lambda::Function", name) for name in SERVICES]
+    resources += [("AWS::Lambda::Alias", alias.format(name)) for name in SERVICES]
+    fed = {alias.format("planner"), alias.format("worker")}
+    found = mapping("Enabled")({"FunctionName": "planner"})["EventSourceMappings"]
+
+    findings = examined(
+        {
+            ("cloudformation", "list_stack_resources"): pages(resources),
+            ("lambda", "list_event_source_mappings"): lambda request: {
+                "EventSourceMappings": found if request["FunctionName"] in fed else []
+            },
+        }
+    )
+
+    messages = [one.verdict for one in findings if one.check.startswith("messages of")]
+    assert messages == ["ok", "ok"]
+
+
 def test_the_last_error_of_each_function_is_shown_within_an_hour() -> None:
     asked: list[Any] = []
 

@@ -134,11 +134,15 @@ class DeployedStage:
         """The event source mappings, by the names of their functions' services."""
         found: dict[str, Mapping[str, Any]] = {}
         for service, config in self._ours.items():
-            answer = self._calls.call(
-                "lambda", "list_event_source_mappings", FunctionName=config["FunctionName"]
-            )
-            for mapping in answer["EventSourceMappings"]:
-                found[service] = mapping
+            name = config["FunctionName"]
+            # Mappings of an alias are not among those of its function.
+            aliases = (one for one in self._of_type("AWS::Lambda::Alias") if f":{name}:" in one)
+            for invoked in (name, *aliases):
+                answer = self._calls.call(
+                    "lambda", "list_event_source_mappings", FunctionName=invoked
+                )
+                for mapping in answer["EventSourceMappings"]:
+                    found[service] = mapping
         return found
 
     # -- checks -----------------------------------------------------------------------------------
