@@ -19,7 +19,8 @@ from .declared import DeclaredConnector
 def plan(stage: Stage, connectors: Sequence[DeclaredConnector] = ()) -> PlannedStage:
     """Return a stage as its account sees it, with the secrets of its connectors."""
     receiver, cluster, spark = stage.receiver, stage.cluster, stage.spark
-    keys = (*(one.kms_key_arn for one in stage.buckets), cluster.secret_key_arn)
+    buckets = (one.kms_key_arn for one in stage.buckets)
+    keys = (stage.kms_key_arn, *buckets, cluster.secret_key_arn)
     named = {
         *(one for one in (cluster.secret_arn, receiver.secret_arn if receiver else None) if one),
         *secrets.referred(stage.settings),
@@ -42,6 +43,7 @@ def plan(stage: Stage, connectors: Sequence[DeclaredConnector] = ()) -> PlannedS
                 direct=one.announced is BucketNotification.DIRECT,
             )
             for one in stage.buckets
+            if one.announced is not BucketNotification.ELSEWHERE  # the stack changes nothing of it
         ),
         spark=PlannedSpark(
             release_label=spark.release_label,

@@ -30,6 +30,8 @@ ACCOUNT = "123456789012"  # Moto's
 ASSETS = f"cdk-hnb659fds-assets-{ACCOUNT}-{REGION}"
 STACK = "stage"
 STAND_IN = f"arn:aws:any:{REGION}:{ACCOUNT}:stand-in"
+pytestmark = pytest.mark.long
+
 # Types without a model in Moto 5.2. cfn-lint checks their properties against AWS's schemas.
 LACKING = {
     "AWS::ApiGateway::GatewayResponse",
@@ -43,6 +45,7 @@ LACKING = {
     "AWS::CodeDeploy::DeploymentGroup",
     "AWS::EC2::SecurityGroupEgress",
     "AWS::EMRServerless::Application",
+    "AWS::Events::EventBusPolicy",
     "AWS::Lambda::Alias",
     "AWS::Lambda::EventInvokeConfig",
     "AWS::S3::BucketPolicy",
@@ -301,6 +304,11 @@ def test_another_cloudformation_updates_the_stack(
     for prefix in update.modified:
         assert any(one.startswith(prefix) for one in changed), prefix
     # What holds messages and progress must never be replaced.
-    kept = [one for one in before if one.startswith(("Ledger", "Arrivals", "Extents", "Buckets"))]
+    kept = [
+        one
+        for one in before
+        if one.startswith(("Ledger", "Arrivals", "Extents", "Buckets"))
+        and first["Resources"][one]["Type"] != "AWS::Events::Rule"  # its pattern may change
+    ]
     assert kept
     assert [one for one in kept if before[one] != after[one]] == []
