@@ -93,6 +93,10 @@ FOLLOWED_OPTIONS = {
         "unit/cli/test_command_line.py",
         "test_debugging_shows_the_trace_before_the_same_line_and_code",
     ),
+    "--deployed": (
+        "unit/cli/test_health_commands.py",
+        "test_a_stage_that_cannot_be_checked_is_refused",
+    ),
     "--dry-run": (FOLLOWED_ADVICE, "test_what_failed_is_delivered_by_a_changed_connector"),
     "--engine": (
         "unit/wiring/test_runtime.py",
@@ -114,6 +118,10 @@ FOLLOWED_OPTIONS = {
     "--save": (FOLLOWED_ADVICE, "test_a_connector_that_a_command_made_is_stored_later"),
     "--set": (FOLLOWED_ADVICE, "test_rows_of_other_settings_are_compared_with_those"),
     "--since": (FOLLOWED_ADVICE, "test_jobs_since_a_time_are_listed_as_the_message_writes_it"),
+    "--stage": (
+        "unit/cli/test_health_commands.py",
+        "test_a_stage_is_checked_in_its_own_region_before_its_deployment",
+    ),
     "--table": (
         "unit/export/lake/test_lake_columns.py",
         "test_names_of_columns_that_iceberg_has_itself_are_refused_by_spark_alone",
