@@ -8,6 +8,7 @@ import pytest
 from tests.support.golden import Golden
 from typer.testing import CliRunner
 
+from extentflow.config.ledgers import LedgerAddress
 from extentflow.ledger import LedgerOptions, open_ledger
 from extentflow.model import Job, ObjectVersion, Plan, job_id
 from extentflow.wiring.environments import FoundServers
@@ -34,6 +35,13 @@ def running(folder: Path, **ports: int) -> None:
         directory.mkdir(parents=True)
         facts = {"pid": os.getpid(), "birth": birth_of(os.getpid()), "ports": {name: port}}
         (directory / "process.json").write_text(json.dumps(facts))
+
+
+def record_a_job(stack: Stack) -> None:
+    stack.create_ledger()
+    ledger = open_ledger(LedgerOptions(url=LedgerAddress.of_file(stack.ledger).url))
+    version = ObjectVersion("shop", "a.csv", None, "etag", 1)
+    ledger.jobs.register(Job(job_id("c", version), "c", 1, version, "csv", "cluster", Plan(1)))
 
 
 def found(folder: Path) -> FoundServers:
@@ -83,11 +91,7 @@ def test_a_file_with_jobs_is_named_while_dynamodb_is_the_ledger(
     folder: Path, golden: Golden
 ) -> None:
     running(folder, kafka=19092)
-    stack = Stack(folder)
-    stack.create_ledger()
-    ledger = open_ledger(LedgerOptions(url=stack.environment()[LEDGER_URL]))
-    version = ObjectVersion("shop", "a.csv", None, "etag", 1)
-    ledger.jobs.register(Job(job_id("c", version), "c", 1, version, "csv", "cluster", Plan(1)))
+    record_a_job(Stack(folder))
 
     running(folder, dynamodb=18000)
 
@@ -114,6 +118,17 @@ def test_a_stack_whose_kafka_does_not_run_is_not_used(folder: Path) -> None:
     (folder / "var" / "kafka").mkdir()
 
     assert running_stack() is None
+
+
+def test_a_stopped_stack_whose_ledger_records_jobs_is_named(folder: Path) -> None:
+    """Trap: another ledger, which has no jobs, was shown without a word."""
+    (folder / "var" / "kafka").mkdir(parents=True)
+    record_a_job(Stack(folder))
+
+    servers = found(folder)
+
+    assert servers.variables == {}
+    assert "records 1 job; `extentflow up` starts it" in servers.parts
 
 
 def test_a_variable_switches_the_stack_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,16 @@ def test_credentials_of_something_else_are_never_mixed_with_a_stack(name: str) -
     assert environ == {name: "mine"}
 
 
+def test_servers_that_do_not_run_are_named_and_not_used() -> None:
+    environ: dict[str, str] = {}
+    stopped = FoundServers("the stack of /here", "2 jobs; `extentflow up` starts it", {}, "")
+
+    (note,) = Finders(found=stopped).use(environ)
+
+    assert note.startswith("the stack of /here does not run, and its ledger is not used: 2 jobs")
+    assert environ == {}
+
+
 def test_nothing_is_said_where_nothing_runs() -> None:
     environ: dict[str, str] = {}
 

@@ -31,7 +31,8 @@ MOST_COUNTED = 1_000
 class FoundServers:
     """Servers, in words, and the variables with which commands use them.
 
-    `parts` says which servers and which ledger, `switch` how to leave them out.
+    `parts` says which servers and which ledger, `switch` how to leave them out. Without variables,
+    they do not run: `parts` says what their ledger records, and how to start them.
     """
 
     name: str
@@ -59,6 +60,9 @@ def use_running_servers(
     for name in finders.names():
         found = finders.get(name)()
         if found is None:
+            continue
+        if not found.variables:
+            notify(f"{found.name} does not run, and its ledger is not used: {found.parts}")
             continue
         if (other := _other_servers(environ, found.variables)) is not None:
             notify(
