@@ -202,6 +202,8 @@ def _verdict(found: "Verification") -> str:
         rest += f"; {output.counted(found.unnamed, 'row')} whose object no header names"
     if found.equal:
         return f"equal: {facts}, each once{rest}"
+    if found.unexpected and not found.others:
+        rest += "; rows of other objects count as unexpected, unless headers name their objects"
     return (
         f"DIFFERENT: {facts}: {found.missing:,} missing, {found.unexpected:,} unexpected or"
         f" doubled{rest}"

@@ -62,8 +62,14 @@ class MadeOrder:
 
     @property
     def shown(self) -> str:
-        """The settings, as a file of properties has them."""
-        return ", ".join(f"{key}={text}" for key, text in self.settings.items() if key != "name")
+        """The settings, as a file of properties has them.
+
+        Those last that the revision lacks, as it is that of all addresses of the bucket.
+        """
+        shared = self.settings if self.stored else without_coverage(self.settings)
+        own = {key: text for key, text in self.settings.items() if key not in shared}
+        alone = f"; this command alone has {_properties(own)}" if own else ""
+        return f"{_properties(shared)}{alone}"
 
     @property
     def reads(self) -> str:
@@ -73,6 +79,10 @@ class MadeOrder:
 
 
 Order: TypeAlias = StoredOrder | MadeOrder
+
+
+def _properties(settings: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={text}" for key, text in settings.items() if key != "name")
 
 
 @dataclass(frozen=True, slots=True)
