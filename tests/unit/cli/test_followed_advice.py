@@ -371,18 +371,19 @@ def line_of_replay(line: CommandLine) -> list[str]:
     return ["replay", job.id]
 
 
-def test_objects_of_a_former_topic_are_named(line: CommandLine) -> None:
+@pytest.mark.parametrize("command", [("-c", "c"), (IN, *TOPIC)], ids=["stored", "made"])
+def test_objects_of_a_former_topic_are_named(line: CommandLine, command: tuple[str, ...]) -> None:
     line.runtime.put_connector(topic="orders")
     line.runtime.put(lines=3)
-    assert line.run("-c", "c") == 0
-    assert line.run("-c", "c") == 0
+    assert line.run(*command) == 0
+    assert line.run(*command) == 0
     before = line.said
     line.runtime.cluster.create_topic("orders")
 
-    assert line.run("-c", "c") == 0
+    assert line.run(*command) == 0
     assert "topic orders was created again since 1 object of these was delivered" in line.said
     line.runtime.ticker.sleep(60)
-    assert line.run("-c", "c", "--again") == 0
+    assert line.run(*command, "--again") == 0
 
     assert "created again" not in before
     assert line.count == 3

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.errors import Misconfigured, SinkUnavailable, UnsupportedFormat
 from extentflow.jobs import preflight
 from extentflow.kafka.reading import is_another
 from extentflow.kafka.topic_admin import NewTopics
@@ -91,12 +91,19 @@ class RunTopics:
         preflight.check(order.config, self.broker(), versions, recognised)
 
     def note_recreated(self, order: Order, delivered: Sequence[Job]) -> None:
-        """Notify of topics that were created again since jobs delivered to them."""
+        """Notify of topics that were created again since jobs delivered to them.
+
+        A run does not fail for a note: without an answer, the note says so.
+        """
         queue = order.config.dead_letter_topic
         pinned = {topic for job in delivered for topic in job.topics} - {queue}
         if not pinned:
             return
-        present = self.broker().present_topics(sorted(pinned))
+        try:
+            present = self.broker().present_topics(sorted(pinned))
+        except SinkUnavailable as exc:
+            self.notify(f"whether topics were created again since is not known: {exc}")
+            return
         for topic, now in present.items():
             count = sum(is_another(job.topics.get(topic, ""), now) for job in delivered)
             if count:

@@ -128,7 +128,6 @@ class Runs:
             else self.selections.find(order, again=again)
         )
         self.checks.prepare(order, found.versions, topics)
-        self.checks.topics.note_recreated(order, found.delivered)
         if not found.versions and not found.earlier:
             # Without an engine, which may take minutes to start.
             return self._completed(RunReport(engine.name), found, order, failed=failed)
@@ -269,6 +268,8 @@ class Runs:
             self.drivers.publish(found.delivered)
         for line in self._result_notes(result, order, failed=failed):
             self.control.notify(line)
+        before_ids = [job.job for job in result.jobs if job.delivered_before]
+        self.checks.topics.note_recreated(order, list(self.ledger.jobs.get_many(before_ids)))
         return result
 
     def _result_notes(
