@@ -191,8 +191,8 @@ def _next_commands(report: RunReport, given: _CommandParts) -> Iterator[str]:
             again = f"`extentflow run -c {name} --again{given.local_engine_option}`"
             again = f"{given.command} with --again" if given.command and own else again
             yield (
-                f"{again} delivers all its objects in full, and a second time what a topic already has;"
-                " records of other objects are gone with the former topic, too"
+                f"{again} delivers all its objects in full, and what topics already have a second"
+                " time; records of other objects are gone with the former topic, too"
             )
         if outages:
             yield (
