@@ -19,6 +19,7 @@ synthesise(
     Stage(
         name="mine",
         region="eu-central-1",
+        app_id="extentflow-mine",
         buckets=(Bucket(name="acme-landing"),),
         cluster=Cluster(bootstrap_servers="kafka.acme.example:9092", auth=Auth.NONE),
     )

@@ -30,6 +30,7 @@ from tests.support.alarms import (
 from tests.support.delivery import joined, numbered_lines
 from tests.support.eventpath import EventPath, Ground
 from tests.support.secured import PASSWORD, Secured, secured_stack
+from tests.support.synthesis import PLAIN
 from tests.support.waiting import eventually
 
 from extentflow.config.worker import variable
@@ -164,6 +165,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 OURS = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
 
 
+def prefix_of(kind: ResourceType) -> str:
+    """Return what the names of our resources of a kind begin with."""
+    return "extentflow." if kind is ResourceType.TOPIC else f"{PLAIN.app_id}."
+
+
 @pytest.mark.secured
 @pytest.mark.parametrize(
     ("missing", "records"),
@@ -187,7 +193,7 @@ def test_a_missing_right_on_the_brokers_rings_within_ten_minutes(
     user = secured.user(f"user-{unique}")
     for kind in OURS:
         if kind is not missing:
-            secured.allow(user, kind, "extentflow.")
+            secured.allow(user, kind, prefix_of(kind))
     if records:
         secured.allow(user, ResourceType.TOPIC, "records-")
     with denied(ground, secured, user) as path:
@@ -204,7 +210,7 @@ def test_a_deployment_with_all_rights_rings_nothing(
 ) -> None:
     user = secured.user(f"user-{unique}")
     for kind in OURS:
-        secured.allow(user, kind, "extentflow.")
+        secured.allow(user, kind, prefix_of(kind))
     secured.allow(user, ResourceType.TOPIC, "records-")
     with denied(ground, secured, user) as path:
         feed = path.feed_by_admin()

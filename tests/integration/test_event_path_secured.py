@@ -11,6 +11,7 @@ from moto.server import ThreadedMotoServer
 from tests.support.delivery import joined, numbered_lines
 from tests.support.eventpath import Ending, EventPath, Feed, Ground
 from tests.support.secured import PASSWORD, Secured, secured_stack
+from tests.support.synthesis import PLAIN
 
 from extentflow.config.worker import variable
 from extentflow.model import JobState
@@ -28,8 +29,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """A broker whose user may do what a deployment's ACLs allow, and nothing else."""
     with secured_stack(tmp_path_factory.mktemp("secured"), SeaweedS3(), DynamoDbLocal()) as opened:
         opened.user(USER)
-        for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
-            opened.allow(USER, kind, "extentflow.")
+        for kind in (ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+            opened.allow(USER, kind, f"{PLAIN.app_id}.")
+        opened.allow(USER, ResourceType.TOPIC, "extentflow.")
         opened.allow(USER, ResourceType.TOPIC, "records-")
         yield opened
 

@@ -265,9 +265,8 @@ def _after_failure(failed: Sequence[JobReport], given: _CommandParts) -> Iterato
             f"both deliver these objects in full, and {output.counted(records, 'record')} of them"
             f" {'is' if records == 1 else 'are'} in the topic already"
         )
-    passing = [job for job in failed if not is_bad_record(job.reason)]
-    if passing:
-        yield f"if the cause has passed, {given.replay(passing)} continues where it failed"
+    if not all(is_bad_record(job.reason) for job in failed):
+        yield f"if the cause has passed, {given.replay(failed)} continues where it failed"
 
 
 def _only_failed(connector: str, given: _CommandParts) -> str:
