@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin._resource import ResourceType
 from infra.config import Auth, Cluster
+from infra.stages import STAGES
 from tests.support.alarms import (
     LAMBDA,
     Alarm,
@@ -30,7 +31,6 @@ from tests.support.alarms import (
 from tests.support.delivery import joined, numbered_lines
 from tests.support.eventpath import EventPath, Ground
 from tests.support.secured import PASSWORD, Secured, secured_stack
-from tests.support.synthesis import PLAIN
 from tests.support.waiting import eventually
 
 from extentflow.config.worker import variable
@@ -167,7 +167,7 @@ OURS = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
 
 def prefix_of(kind: ResourceType) -> str:
     """Return what the names of our resources of a kind begin with."""
-    return "extentflow." if kind is ResourceType.TOPIC else f"{PLAIN.app_id}."
+    return "extentflow." if kind is ResourceType.TOPIC else f"{STAGES[0].app_id}."
 
 
 @pytest.mark.secured

@@ -7,11 +7,11 @@ import boto3
 import pytest
 from confluent_kafka.admin._resource import ResourceType
 from infra.config import Auth, Cluster
+from infra.stages import STAGES
 from moto.server import ThreadedMotoServer
 from tests.support.delivery import joined, numbered_lines
 from tests.support.eventpath import Ending, EventPath, Feed, Ground
 from tests.support.secured import PASSWORD, Secured, secured_stack
-from tests.support.synthesis import PLAIN
 
 from extentflow.config.worker import variable
 from extentflow.model import JobState
@@ -30,7 +30,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with secured_stack(tmp_path_factory.mktemp("secured"), SeaweedS3(), DynamoDbLocal()) as opened:
         opened.user(USER)
         for kind in (ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
-            opened.allow(USER, kind, f"{PLAIN.app_id}.")
+            opened.allow(USER, kind, f"{STAGES[0].app_id}.")
         opened.allow(USER, ResourceType.TOPIC, "extentflow.")
         opened.allow(USER, ResourceType.TOPIC, "records-")
         yield opened
