@@ -9,7 +9,7 @@ alarms rings, CloudFormation takes back the whole update. The function without a
 reconciler, which runs every five minutes) and the connectors follow when all tenths have passed.
 
 CodeDeploy refuses to begin while an alarm rings, and the alarms of operators also ring for what the
-last version does: with them, nobody could deploy a fix. The alarms here compare the two versions.
+last version does: with them, a fix could not be deployed. The alarms here compare the two versions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -109,13 +109,13 @@ class Canary(Construct):
         return cloudwatch.Alarm(
             self,
             f"{function.node.id}Fails",
-            # A new name makes a new alarm for each version, whose state begins anew.
+            # A new name makes a new alarm for each version, which has no state of an earlier one.
             alarm_name=Fn.join(
                 "-", [f"extentflow-{self._stage.name}", "Canary", function.node.id, number]
             ),
             alarm_description=(
                 f"extentflow: most failures of the {service} are those of its new version;"
-                " a deployment is taken back, and nobody is notified"
+                " a deployment is taken back, and no notification is sent"
             ),
             metric=cloudwatch.MathExpression(
                 expression=f"IF({new} > 0 AND 2 * ({new}) > {total}, 1, 0)",

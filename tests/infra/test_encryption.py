@@ -1,4 +1,4 @@
-"""A stage's customer managed key encrypts what the stack keeps, and whoever uses it may."""
+"""A stage's customer managed key encrypts what the stack keeps; each role that uses it may."""
 
 import json
 from dataclasses import replace

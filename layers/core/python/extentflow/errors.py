@@ -24,6 +24,7 @@ import errno
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,11 @@ class TopicLost(SinkUnavailable):
 
     Whether it exists is asked for before the next try.
     """
+
+    @classmethod
+    def of(cls, topic: str) -> Self:
+        """Return the error for a topic of this name."""
+        return cls(f"topic {topic} does not exist; create it")
 
 
 class RecordsRejected(SinkUnavailable):

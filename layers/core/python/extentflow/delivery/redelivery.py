@@ -196,10 +196,13 @@ class Redelivery:
         Of a queue that was created again, another one than of its former topic, whose position
         says nothing about it.
         """
-        first = f"{self.identity}.{self.connector}.{self.topic}.{partition}"
+        first = self._first_identity_of(partition)
         noted = NOTED.read(self.notes, first)
         former = noted is not None and is_another(noted.topic_id, self.topic_id)
         return f"{first}.{self.topic_id}" if former else first
+
+    def _first_identity_of(self, partition: int) -> str:
+        return f"{self.identity}.{self.connector}.{self.topic}.{partition}"
 
     def unread(self, partition: int) -> int:
         """Return the offset that the ledger notes, without asking Kafka: the listing begins there.
@@ -284,7 +287,7 @@ class Redelivery:
 
     def _former(self, partition: int) -> Iterator[str]:
         """Yield what the first replay of a queue that was created again has to say."""
-        first = f"{self.identity}.{self.connector}.{self.topic}.{partition}"
+        first = self._first_identity_of(partition)
         identity = self.identity_of(partition)
         noted = NOTED.read(self.notes, first)
         if noted is not None and identity != first and NOTED.read(self.notes, identity) is None:

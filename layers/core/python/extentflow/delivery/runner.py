@@ -604,7 +604,7 @@ class _ClaimedExtent:
             del changed[self._queue]
         for topic, (before, now) in changed.items():
             if not now:
-                raise TopicLost(f"topic {topic} does not exist; create it")
+                raise TopicLost.of(topic)
             what = created_again(topic, before, now)
             raise TopicReplaced(
                 f"{extent.uri}: {what}; what job {extent.job} committed to the former topic is"

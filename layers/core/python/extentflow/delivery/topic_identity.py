@@ -41,7 +41,7 @@ class TopicIdentities:
         """
         found = self._recent(topics)
         if absent := [topic for topic in topics if topic not in found]:
-            raise TopicLost(f"topic {absent[0]} does not exist; create it")
+            raise TopicLost.of(absent[0])
         return {topic: found[topic] for topic in topics if found[topic]}
 
     def changed(

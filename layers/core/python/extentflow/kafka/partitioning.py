@@ -109,7 +109,7 @@ class KnownTopics:
                 if found is None or found.name() != UNLISTED:
                     self._unlisted.pop(topic, None)
                 elif now - self._unlisted.setdefault(topic, now) >= self._timeouts.topic_seconds:
-                    raise _lost(topic)
+                    raise TopicLost.of(topic)
 
     def _due(self) -> list[str]:
         """Return the topics to ask for: those not listed before, then the longest unasked."""
@@ -150,10 +150,6 @@ class KnownTopics:
             if last is not None and remedy_of(last):
                 raise translate(last, f"topic {topic}")
         if last is not None and last.name() == UNLISTED:
-            raise _lost(topic)
+            raise TopicLost.of(topic)
         cause = last.str() if last else "no answer"
         raise SinkUnavailable(f"topic {topic}: {cause}{self._client.hint()}")
-
-
-def _lost(topic: str) -> TopicLost:
-    return TopicLost(f"topic {topic} does not exist; create it")
