@@ -19,7 +19,7 @@ from extentflow.errors import Misconfigured
 Capture = pytest.CaptureFixture[str]
 
 # Commands that open no settings: of files, and of an object that is only shown.
-WITHOUT_SETTINGS = {("connectors",), ("connectors", "validate"), ("peek",)}
+WITHOUT_SETTINGS = {("connectors",), ("connectors", "validate")}
 # Commands whose options have other groups: they write topics out.
 EXPORTS = {("ingest",), ("lake",)}
 MOST_PARAMETERS = 6
@@ -68,6 +68,11 @@ def test_every_command_has_a_short_option_for_help(words: tuple[str, ...], capsy
 
     assert short == capsys.readouterr().out
     assert f" {' '.join(words)} " in short.partition("\n")[0]
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_every_argument_and_option_has_a_text(words: tuple[str, ...]) -> None:
+    assert [one.name for one in ALL[words].params if not getattr(one, "help", "")] == []
 
 
 @pytest.mark.parametrize("words", sorted(ALL.keys() - WITHOUT_SETTINGS - EXPORTS), ids=" ".join)

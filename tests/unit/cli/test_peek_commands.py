@@ -46,6 +46,30 @@ def test_first_records_are_shown_as_they_would_be_sent(
     assert found["extents"] == [[0, 30]]
 
 
+def test_a_stored_connector_is_shown_with_its_own_keys_and_without_brokers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "orders.csv").write_text("id,total\n1,9.90\n")
+    (tmp_path / "shop.properties").write_text(
+        f"name=shop\ntopic=sales\nendpoint.type=localfile\ndirectory={tmp_path}/in\n"
+        "message.key=column:id\n"
+    )
+    assert run_command_line(app, ["connectors", "put", "shop.properties"]) == 0
+    capsys.readouterr()
+
+    found = peeked(capsys, "-c", "shop")
+
+    assert found["records"] == [
+        {"topic": "sales", "key": "1", "value": '{"id":"1","total":"9.90"}'}
+    ]
+    assert run_command_line(app, ["peek", "-c", "shop", "--topic", "t"]) == 2
+    assert "--connector names a stored one" in capsys.readouterr().err
+    assert run_command_line(app, ["peek", "-c", "absent"]) == 2
+    assert run_command_line(app, ["peek"]) == 2
+    assert "give the address of an object, or --connector NAME" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("address", ["\u00f6rders.csv", "."])
 def test_a_name_that_the_locale_lacks_is_an_error_with_the_variable_that_helps(
     tmp_path: Path, address: str

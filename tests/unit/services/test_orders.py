@@ -39,11 +39,12 @@ def test_a_connector_that_is_not_saved_is_there_for_jobs_only(golden: Golden) ->
         runtime.connectors.latest(first.config.name)
 
 
-def test_a_connector_of_a_bucket_that_is_not_there_is_not_saved() -> None:
+@pytest.mark.parametrize("save", [True, False])
+def test_a_connector_of_a_bucket_that_is_not_there_is_not_stored(*, save: bool) -> None:
     runtime = MemoryRuntime()
 
     with pytest.raises(ObjectGone, match="no such bucket"):
-        open_orders(runtime).store(made(), save=True, notify=lambda _note: None)
+        open_orders(runtime).store(made(), save=save, notify=lambda _note: None)
 
     assert list(runtime.memory.connectors.list(deleted=True)) == []
 

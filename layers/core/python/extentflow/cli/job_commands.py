@@ -58,7 +58,9 @@ Engine = Annotated[
 class JobListOptions:
     """Which jobs are listed."""
 
-    connector: Annotated[str | None, Option("--connector", "-c")] = None
+    connector: Annotated[
+        str | None, Option("--connector", "-c", help="Only jobs of this connector.")
+    ] = None
     state: Annotated[
         JobState | None, Option("--state", case_sensitive=False, help="Only jobs in it.")
     ] = None

@@ -139,6 +139,8 @@ class Orders:
             revision = stored.put(made.name, made.settings).revision
             self.connectors.expect(made.config, revision, made.settings)
             return MadeOrder(made.config, revision, made.addresses, made.settings, stored=True)
+        if stored.get(made.name, 1) is None:
+            self.look(made.config)  # else `connectors list --all` shows each mistyped bucket
         config, settings = made.of_bucket()
         revision = stored.put(made.name, settings, listed=False).revision
         self.connectors.expect(config, revision, settings)

@@ -22,8 +22,7 @@ from extentflow.jobs.planner import Planner
 from extentflow.kafka import Records
 from extentflow.kafka.record_headers import Headers
 from extentflow.model import Extent, ObjectVersion
-from extentflow.services.addressed import AddressedConnector
-from extentflow.services.orders import Orders
+from extentflow.services.orders import Order, Orders
 from extentflow.wiring.extents import PinnedExtent, Previews
 from extentflow.wiring.objects import ObjectAccess
 from extentflow.wiring.options import job_request
@@ -89,18 +88,20 @@ class Peeks:
     planner: Planner
     previews: Previews
 
-    def first(self, made: AddressedConnector, *, limit: int) -> Peek:
-        """Return the first object that a connector's addresses mean, with at most `limit` records.
+    def first(self, order: Order, *, limit: int) -> Peek:
+        """Return the first object of an order, with at most `limit` records.
 
         Reads what planning reads, and the first part of the object. Raises Misconfigured where
         there is none, else as planning and delivery do.
         """
-        order = self.orders.store(made, save=False, notify=str)
         config, revision = order.config, order.revision
-        store = self.objects.store(config, revision)
-        found = list(islice(select_all(store, KeyScope.of(config), made.addresses), 2))
+        store, scope = self.objects.store(config, revision), KeyScope.of(config)
+        found = list(islice(select_all(store, scope, order.addresses), 2))
         if not found:
-            raise Misconfigured(f"there is no object below {made.addresses[0]}; check the address")
+            raise Misconfigured(
+                f"there is no object below {next(iter(order.addresses), scope.source)};"
+                " check the address"
+            )
         version, cores = found[0], os.cpu_count() or 1
         content = self.objects.recognised(config, revision, version)
         request = job_request(config, revision, version, "none", cores, content=content)
