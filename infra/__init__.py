@@ -6,6 +6,7 @@ is the subject of `functions/` and `extentflow`.
     config         the settings of a stage, and their checks
     config_spark   the settings of Spark
     stages         the stages
+    msk            what a stage's MSK cluster says of itself
     project        paths in the project, or in a folder of one's own
     recipes        build layer, Spark archive and bill of materials
     synthesis      the CDK application of stages

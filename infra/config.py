@@ -159,13 +159,14 @@ class Bucket:
 class Cluster:
     """An existing Kafka cluster.
 
-    `arn` is that of an MSK cluster, for `iam`. `secret_arn` is complete and names a secret with the
-    keys `username` and `password`, or `certificate` and `key`, both PEM (`mtls`).
-    `secret_key_arn` is its KMS key; for `scram`, MSK requires a customer managed one.
+    `arn` is that of an MSK cluster, for `iam`, or instead of `bootstrap_servers`. `secret_arn` is
+    complete and names a secret with the keys `username` and `password`, or `certificate` and `key`,
+    both PEM (`mtls`). `secret_key_arn` is its KMS key; for `scram`, MSK requires a customer managed
+    one.
     """
 
-    bootstrap_servers: str
-    auth: Auth
+    bootstrap_servers: str = ""
+    auth: Auth = Auth.IAM
     arn: str | None = None
     secret_arn: str | None = None
     secret_key_arn: str | None = None
@@ -223,6 +224,9 @@ class Subnet:
 class Network:
     """The brokers' VPC, in which functions that use them run.
 
+    With an MSK cluster's ARN, `vpc_id`, `subnets`, `cluster_security_group_id` and `vpc_cidrs` are
+    those of the cluster, unless they are given.
+
     The stack creates `endpoints` (S3 and DynamoDB are free of charge; others are billed by hour and
     zone); `existing_endpoints` exist already. With `nat`, the subnets' default route leads to a NAT
     gateway, and no endpoint is created unless it is named. `reaches` names hosts with routes of
@@ -233,15 +237,21 @@ class Network:
     of an interface endpoint, by its service, and those of `functions`; others use all subnets.
     """
 
-    vpc_id: str
-    subnets: tuple[Subnet, ...]
-    cluster_security_group_id: str
+    vpc_id: str = ""
+    subnets: tuple[Subnet, ...] = ()
+    cluster_security_group_id: str = ""
     endpoints: tuple[str, ...] | None = None
     existing_endpoints: tuple[str, ...] = ()
     nat: bool = False
     reaches: tuple[str, ...] = ()
     vpc_cidrs: tuple[str, ...] = ()
     placement: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The settings without which there is no network, and that are left out."""
+        named = ("vpc_id", "subnets", "cluster_security_group_id")
+        return tuple(name for name in named if not getattr(self, name))
 
     @property
     def created(self) -> tuple[str, ...]:
@@ -259,8 +269,8 @@ class Network:
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of these settings."""
-        if not self.subnets:
-            yield "network.subnets: list at least one"
+        for name in self.absent:
+            yield f"network.{name}: write it, or cluster.arn of MSK, which gives it"
         for service in sorted({*self.created} & {*self.existing_endpoints}):
             yield (
                 f"network.endpoints: {service} is also in existing_endpoints; remove it "
@@ -593,6 +603,8 @@ def _tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
 
 
 def _cluster_problems(cluster: Cluster) -> Iterator[str]:
+    if not cluster.bootstrap_servers and cluster.arn is None:
+        yield "cluster: write bootstrap_servers, or arn of an MSK cluster"
     if cluster.auth is Auth.IAM and cluster.arn is None:
         yield "cluster.arn: auth=iam needs it, to say what functions may do there"
     if cluster.auth not in {Auth.NONE, Auth.IAM} and cluster.secret_arn is None:

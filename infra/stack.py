@@ -7,6 +7,7 @@ from constructs import Construct
 
 from extentflow.config.worker import variable
 
+from . import msk
 from .alarms import Alarms
 from .buckets import Buckets
 from .config import Stage
@@ -36,6 +37,7 @@ class ExtentflowStack(cdk.Stack):
     """
 
     def __init__(self, scope: Construct, *, stage: Stage, project: Project) -> None:
+        stage = msk.complete(stage, scope.node.try_get_context)
         stage.check()
         connectors = declared(project.home / stage.connectors, stage, layer=project.core)
         super().__init__(
