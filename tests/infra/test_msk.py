@@ -191,7 +191,7 @@ def test_a_stage_names_its_brokers_or_their_cluster() -> None:
         replace(EXAMPLE, cluster=Cluster(auth=Auth.NONE), network=Network()).check()
 
     reported = "\n".join(caught.value.problems)
-    assert "cluster: write bootstrap_servers, or arn of an MSK cluster" in reported
+    assert "cluster: write bootstrap_servers, arn of an MSK cluster, or created" in reported
     assert "network.vpc_id: write it, or cluster.arn of MSK, which gives it" in reported
 
 
