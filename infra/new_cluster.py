@@ -83,7 +83,7 @@ class Brokers(Construct):
                 sasl=msk.CfnCluster.SaslProperty(iam=msk.CfnCluster.IamProperty(enabled=True)),
                 unauthenticated=msk.CfnCluster.UnauthenticatedProperty(enabled=False),
             ),
-            configuration_info=None if settings.express else self._configuration(name, settings),
+            configuration_info=None if settings.express else self._configuration(name),
             encryption_info=msk.CfnCluster.EncryptionInfoProperty(
                 encryption_at_rest=msk.CfnCluster.EncryptionAtRestProperty(
                     data_volume_kms_key_id=stage.kms_key_arn
@@ -126,15 +126,13 @@ class Brokers(Construct):
             "ClusterArn": self.arn,
         }
 
-    def _configuration(
-        self, name: str, settings: NewCluster
-    ) -> msk.CfnCluster.ConfigurationInfoProperty:
+    def _configuration(self, name: str) -> msk.CfnCluster.ConfigurationInfoProperty:
+        # Without versions: other ones would replace it, which needs another name.
         made = msk.CfnConfiguration(
             self,
             "Configuration",
             name=name,
             description="What exactly-once delivery needs",
-            kafka_versions_list=[settings.kafka_version],
             server_properties=PROPERTIES,
         )
         _keep(made)
