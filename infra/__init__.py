@@ -6,6 +6,8 @@ is the subject of `functions/` and `extentflow`.
     config         the settings of a stage, and their checks
     config_spark   the settings of Spark
     stages         the stages
+    config_cluster the settings of a cluster that the stack creates
+    msk            what a stage's MSK cluster says of itself
     project        paths in the project, or in a folder of one's own
     recipes        build layer, Spark archive and bill of materials
     synthesis      the CDK application of stages
@@ -21,6 +23,7 @@ is the subject of `functions/` and `extentflow`.
     findings       accepted findings of cdk-nag
     broker         permissions on Kafka
     secrets        secrets that settings and connectors refer to
+    new_cluster    a cluster of the stack
     network        paths out of the VPC
     rights         permissions that all delivering roles share
     layers         layers of the library and its dependencies

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
+from aws_cdk import Fn, Token
+
 from extentflow.kafka import JOBS_TOPIC, PROGRESS_TOPIC, SCHEMAS_TOPIC
 
 from .config import Auth, Cluster
@@ -122,4 +124,7 @@ def _idempotent(cluster_arn: str) -> Grant:
 
 def _below(cluster_arn: str, kind: str, name: str) -> str:
     """Return MSK's ARN of a topic, group or transactional id: cluster/<name>/<id>/<resource>."""
+    if Token.is_unresolved(cluster_arn):
+        before, after = (Fn.select(part, Fn.split(":cluster/", cluster_arn)) for part in (0, 1))
+        return f"{before}:{kind}/{after}/{name}"
     return cluster_arn.replace(":cluster/", f":{kind}/", 1) + f"/{name}"

@@ -9,10 +9,13 @@ from ipaddress import IPv4Network, ip_network
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
 
+from .config_cluster import IAM_PORT, LATER, NewCluster
 from .config_spark import ABSENT_REGIONS, SERVED_ZONES, Spark
 
 # Limits of AWS for the maximum concurrency of one SQS event source.
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1_000
+# Of a provisioned poller of an SQS event source: how many there are, and what one of them invokes.
+LEAST_POLLERS, MOST_POLLERS, INVOKED_BY_POLLER = 2, 200, 10
 # The slot of a worker that died is not available before its lease ends.
 SLOTS_IN_USE_PERCENT = 80
 
@@ -93,6 +96,7 @@ GATEWAYS = frozenset({"s3", "dynamodb"})
 NEEDED = ("s3", "dynamodb", "sqs", "events")
 EMR_SERVERLESS = "emr-serverless"
 FUNCTIONS = "functions"  # in `placement`, beside the services
+GROUP = "cluster_security_group_id"
 
 
 class BucketNotification(StrEnum):
@@ -157,33 +161,37 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """An existing Kafka cluster.
+    """A Kafka cluster: an existing one, or the one of MSK that the stack creates (`created`).
 
-    `arn` is that of an MSK cluster, for `iam`. `secret_arn` is complete and names a secret with the
-    keys `username` and `password`, or `certificate` and `key`, both PEM (`mtls`).
-    `secret_key_arn` is its KMS key; for `scram`, MSK requires a customer managed one.
+    `arn` is that of an MSK cluster, for `iam`, or instead of `bootstrap_servers`. `secret_arn` is
+    complete and names a secret with the keys `username` and `password`, or `certificate` and `key`,
+    both PEM (`mtls`). `secret_key_arn` is its KMS key; for `scram`, MSK requires a customer managed
+    one.
     """
 
-    bootstrap_servers: str
-    auth: Auth
+    bootstrap_servers: str = ""
+    auth: Auth = Auth.IAM
     arn: str | None = None
     secret_arn: str | None = None
     secret_key_arn: str | None = None
+    created: NewCluster | None = None
 
     @property
     def ports(self) -> tuple[int, ...]:
         """The brokers' ports."""
-        return tuple(sorted({port for _, port in self.servers}))
+        return tuple(sorted({port for _, port in self.servers})) or (IAM_PORT,)
 
     @property
     def servers(self) -> tuple[tuple[str, int], ...]:
-        """The brokers' hosts and ports."""
+        """The brokers' hosts and ports, of which there are none before a cluster exists."""
+        if self.created is not None:
+            return ()
         written = (server.strip().rpartition(":") for server in self.bootstrap_servers.split(","))
         return tuple((host, int(port)) for host, _, port in written)
 
     def client_settings(self) -> dict[str, str]:
         """Return worker settings by key; secrets are references that functions resolve."""
-        found = {"bootstrap.servers": self.bootstrap_servers}
+        found = {"bootstrap.servers": LATER if self.created else self.bootstrap_servers}
         match self.auth:
             case Auth.NONE:
                 pass
@@ -223,6 +231,9 @@ class Subnet:
 class Network:
     """The brokers' VPC, in which functions that use them run.
 
+    With an MSK cluster's ARN, `vpc_id`, `subnets`, `cluster_security_group_id` and `vpc_cidrs` are
+    those of the cluster, unless they are given.
+
     The stack creates `endpoints` (S3 and DynamoDB are free of charge; others are billed by hour and
     zone); `existing_endpoints` exist already. With `nat`, the subnets' default route leads to a NAT
     gateway, and no endpoint is created unless it is named. `reaches` names hosts with routes of
@@ -233,15 +244,21 @@ class Network:
     of an interface endpoint, by its service, and those of `functions`; others use all subnets.
     """
 
-    vpc_id: str
-    subnets: tuple[Subnet, ...]
-    cluster_security_group_id: str
+    vpc_id: str = ""
+    subnets: tuple[Subnet, ...] = ()
+    cluster_security_group_id: str = ""
     endpoints: tuple[str, ...] | None = None
     existing_endpoints: tuple[str, ...] = ()
     nat: bool = False
     reaches: tuple[str, ...] = ()
     vpc_cidrs: tuple[str, ...] = ()
     placement: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The settings without which there is no network, and that are left out."""
+        named = ("vpc_id", "subnets", GROUP)
+        return tuple(name for name in named if not getattr(self, name))
 
     @property
     def created(self) -> tuple[str, ...]:
@@ -257,10 +274,13 @@ class Network:
         ids = self.placement.get(what)
         return tuple(one for one in self.subnets if ids is None or one.id in ids)
 
-    def problems(self) -> Iterator[str]:
-        """Yield the problems of these settings."""
-        if not self.subnets:
-            yield "network.subnets: list at least one"
+    def problems(self, *, created: bool = False) -> Iterator[str]:
+        """Yield the problems of these settings; the stack may have `created` the brokers."""
+        for name in self.absent:
+            if name != GROUP or not created:
+                yield f"network.{name}: write it, or cluster.arn of MSK, which gives it"
+        if created and self.cluster_security_group_id:
+            yield f"network.{GROUP}: the stack creates the brokers' group; remove it"
         for service in sorted({*self.created} & {*self.existing_endpoints}):
             yield (
                 f"network.endpoints: {service} is also in existing_endpoints; remove it "
@@ -376,7 +396,8 @@ class Stage:
     and of new buckets without one of their own; docs/key-policy.json is the policy that it needs.
     `unmatched` decides about objects that no connector reads.
     For `canary_minutes`, a new version of a function gets a tenth of the invocations; None moves
-    all of them at once.
+    all of them at once. With `pollers`, each queue keeps at least so many of its own: a burst
+    starts ten invocations of each at once.
     """
 
     name: str
@@ -408,6 +429,7 @@ class Stage:
     tags: Mapping[str, str] = field(default_factory=dict)
     termination_protection: bool = False
     canary_minutes: int | None = None
+    pollers: int | None = None
 
     @property
     def metrics_namespace(self) -> str:
@@ -440,10 +462,10 @@ class Stage:
         if not _NAME.fullmatch(self.name):
             yield "name: write a letter, then letters, digits and -, 31 characters at most"
         yield from _bucket_problems(self.buckets)
-        yield from _cluster_problems(self.cluster)
+        yield from _cluster_problems(self.cluster, self.network)
         yield from _server_problems(self.cluster, in_vpc=self.network is not None)
         if self.network is not None:
-            yield from self.network.problems()
+            yield from self.network.problems(created=self.cluster.created is not None)
         yield from self._arn_problems()
         if self.receiver is not None:
             yield from self.receiver.problems()
@@ -550,11 +572,26 @@ class Stage:
         elif self.app_id is not None and APP_ID in self.settings:
             yield f"settings: {APP_ID}: app_id sets it; remove it"
 
+    def _poller_problems(self, place: str, most: int) -> Iterator[str]:
+        if self.pollers is None:
+            return
+        if most % INVOKED_BY_POLLER or most // INVOKED_BY_POLLER < LEAST_POLLERS:
+            yield (
+                f"most_{place}={most}: each of the pollers invokes {INVOKED_BY_POLLER}; write a"
+                f" multiple of it, {INVOKED_BY_POLLER * LEAST_POLLERS} or more"
+            )
+        elif not LEAST_POLLERS <= self.pollers <= min(MOST_POLLERS, most // INVOKED_BY_POLLER):
+            yield (
+                f"pollers={self.pollers}: most_{place}={most} and AWS allow {LEAST_POLLERS} to"
+                f" {min(MOST_POLLERS, most // INVOKED_BY_POLLER)}"
+            )
+
     def _concurrency_problems(self, slots: int) -> Iterator[str]:
         for place, most in (("workers", self.most_workers), ("planners", self.most_planners)):
             if not LEAST_CONCURRENCY <= most <= MOST_CONCURRENCY:
                 yield f"most_{place}={most}: AWS allows {LEAST_CONCURRENCY} to {MOST_CONCURRENCY}"
                 return
+            yield from self._poller_problems(place, most)
         received = self.receiver.concurrency if self.receiver else 0
         needed = self.most_workers + self.most_planners + received + OTHER_INVOCATIONS
         if needed > self.account_concurrency:
@@ -592,7 +629,15 @@ def _tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
             yield f"tags: {key}: write a value of 1 to {TAG_VALUE_CHARACTERS} characters"
 
 
-def _cluster_problems(cluster: Cluster) -> Iterator[str]:
+def _cluster_problems(cluster: Cluster, network: Network | None) -> Iterator[str]:
+    if cluster.created is not None:
+        if cluster.bootstrap_servers or cluster.arn or cluster.auth is not Auth.IAM:
+            yield "cluster.created: the stack creates it, with auth=iam; leave out the rest"
+        zones = {one.availability_zone for one in network.subnets} if network else set()
+        yield from cluster.created.problems(len(zones))
+        return
+    if not cluster.bootstrap_servers and cluster.arn is None:
+        yield "cluster: write bootstrap_servers, arn of an MSK cluster, or created"
     if cluster.auth is Auth.IAM and cluster.arn is None:
         yield "cluster.arn: auth=iam needs it, to say what functions may do there"
     if cluster.auth not in {Auth.NONE, Auth.IAM} and cluster.secret_arn is None:

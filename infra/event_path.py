@@ -22,7 +22,7 @@ from extentflow.config.worker import variable
 
 from . import broker, buckets, queues, rights, secrets
 from .canary import Canary
-from .config import Receiver
+from .config import INVOKED_BY_POLLER, Receiver
 from .context import StackContext
 from .functions import EventFunction, Size, answer_within
 from .grants import Grant
@@ -60,8 +60,9 @@ class EventPath(Construct):
         self.receiver = self._receiver() if stage.receiver else None
         self.endpoint = self._endpoint(self.receiver) if self.receiver else None
         self.settled = self._canary(stage.canary_minutes) if stage.canary_minutes else ()
-        _feed(self.planner, context.arrivals.queue, ARRIVALS_BATCH, stage.most_planners)
-        _feed(self.worker, context.extents.queue, EXTENTS_BATCH, stage.most_workers)
+        arrivals, extents = context.arrivals.queue, context.extents.queue
+        _feed(self.planner, arrivals, ARRIVALS_BATCH, stage.most_planners, stage.pollers)
+        _feed(self.worker, extents, EXTENTS_BATCH, stage.most_workers, stage.pollers)
         events.Rule(
             self,
             "Reconcile",
@@ -266,14 +267,24 @@ class EventPath(Construct):
         )
 
 
-def _feed(function: EventFunction, queue: sqs.IQueue, batch: int, concurrency: int) -> None:
-    """Let Lambda call a function with a queue's messages; each is answered on its own."""
+def _feed(
+    function: EventFunction, queue: sqs.IQueue, batch: int, concurrency: int, pollers: int | None
+) -> None:
+    """Let Lambda call a function with a queue's messages; each is answered on its own.
+
+    AWS takes either a limit of concurrency or pollers, whose number is a limit as well.
+    """
     lambda_.EventSourceMapping(
         function,
         "Messages",
         target=function.target,
         event_source_arn=queue.queue_arn,
         batch_size=batch,
-        max_concurrency=concurrency,
+        max_concurrency=concurrency if pollers is None else None,
+        provisioned_poller_config=None
+        if pollers is None
+        else lambda_.ProvisionedPollerConfig(
+            minimum_pollers=pollers, maximum_pollers=concurrency // INVOKED_BY_POLLER
+        ),
         report_batch_item_failures=True,
     )

@@ -1,5 +1,6 @@
 """Accepted findings of cdk-nag, each with its reason beside the construct."""
 
+import json
 import re
 from typing import Any
 
@@ -32,4 +33,4 @@ def _flat(part: Any) -> str:  # noqa: ANN401 - CloudFormation's JSON
             return _VARIABLE.sub(r"<\1>", str(text))
         case str():
             return part
-    raise TypeError(f"{part}: unknown expression; findings.py cannot write it as cdk-nag does")
+    return json.dumps(part, separators=(",", ":"))  # as cdk-nag does

@@ -157,7 +157,7 @@ def _length(part: Any) -> int:  # noqa: ANN401 - CloudFormation's JSON
     match part:
         case {"Ref": str(name)}:
             return _PSEUDO.get(name, _REFERENCE_CHARACTERS)
-        case {"Fn::GetAtt": _}:
+        case {"Fn::GetAtt": _} | {"Fn::Select": _}:
             return _REFERENCE_CHARACTERS
         case {"Fn::Join": [str(between), list(parts)]}:
             return 2 + sum(map(_length, parts)) + len(between) * (len(parts) - 1)

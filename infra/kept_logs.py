@@ -37,11 +37,11 @@ class KeptLogs:
         resource.kms_key_id = self.key_arn
         return made
 
-    def delivered(self, scope: Construct, construct_id: str) -> logs.LogGroup:
-        """Return a log group to which an AWS service delivers.
+    def delivered(self, scope: Construct, construct_id: str, *, part: str = "") -> logs.LogGroup:
+        """Return a log group to which an AWS service delivers; `part` ends its name.
 
         The name ends with a part of the stack's id: a stack that is created again must not find the
         group that stayed.
         """
         number = Fn.select(4, Fn.split("-", Fn.select(2, Fn.split("/", Aws.STACK_ID))))
-        return self.group(scope, construct_id, name=f"{DELIVERED}/{Aws.STACK_NAME}-{number}")
+        return self.group(scope, construct_id, name=f"{DELIVERED}/{Aws.STACK_NAME}-{number}{part}")

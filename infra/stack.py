@@ -7,6 +7,7 @@ from constructs import Construct
 
 from extentflow.config.worker import variable
 
+from . import msk
 from .alarms import Alarms
 from .buckets import Buckets
 from .config import Stage
@@ -19,6 +20,7 @@ from .functions import RETRY_SECONDS, VERSIONED, SharedFunctionSettings
 from .kept_logs import KeptLogs
 from .layers import Layers
 from .network import Network
+from .new_cluster import Brokers
 from .plan import plan
 from .project import Project
 from .queues import WorkQueue
@@ -36,6 +38,7 @@ class ExtentflowStack(cdk.Stack):
     """
 
     def __init__(self, scope: Construct, *, stage: Stage, project: Project) -> None:
+        stage = msk.complete(stage, scope.node.try_get_context)
         stage.check()
         connectors = declared(project.home / stage.connectors, stage, layer=project.core)
         super().__init__(
@@ -52,13 +55,18 @@ class ExtentflowStack(cdk.Stack):
         for key, value in stage.tags.items():
             cdk.Tags.of(self).add(key, value)
         self.template_options.metadata = plan(stage, connectors).metadata()
+        logs = KeptLogs(days=stage.log_days, stay=stage.logs_stay, key_arn=stage.kms_key_arn)
+        self._brokers: Brokers | None = None
+        if stage.cluster.created is not None:
+            self._brokers = Brokers(self, "Brokers", stage=stage, logs=logs)
+            stage = self._brokers.known(stage)
         self._stage = stage
         key_arn = stage.kms_key_arn
         self._arrivals = WorkQueue(self, "Arrivals", key_arn=key_arn)
         self._extents = WorkQueue(self, "Extents", key_arn=key_arn)
         self._ledger = Ledger(self, "Ledger", existing=stage.table, key_arn=key_arn)
         Buckets(self, "Buckets", stage=stage, connectors=connectors, arrivals=self._arrivals)
-        context = self._context(project, connectors)
+        context = self._context(project, connectors, logs)
         self._spark = SparkApplication(self, "Spark", context=context) if stage.spark else None
         # The construct keeps the id of stages that are deployed: resources are named after it.
         self._event_path = EventPath(self, "Ingest", context=context, spark=self._spark)
@@ -79,7 +87,9 @@ class ExtentflowStack(cdk.Stack):
             )
         self._tell(context)
 
-    def _context(self, project: Project, connectors: Sequence[DeclaredConnector]) -> StackContext:
+    def _context(
+        self, project: Project, connectors: Sequence[DeclaredConnector], logs: KeptLogs
+    ) -> StackContext:
         layers = Layers(self, "Layers", project=project).all
         return StackContext(
             stage=self._stage,
@@ -88,11 +98,7 @@ class ExtentflowStack(cdk.Stack):
                 layers=layers,
                 environment=self._environment(),
                 metrics_namespace=self._stage.metrics_namespace,
-                logs=KeptLogs(
-                    days=self._stage.log_days,
-                    stay=self._stage.logs_stay,
-                    key_arn=self._stage.kms_key_arn,
-                ),
+                logs=logs,
                 key_arn=self._stage.kms_key_arn,
             ),
             connectors=connectors,
@@ -118,6 +124,7 @@ class ExtentflowStack(cdk.Stack):
         settings: Mapping[str, str | None] = {
             "retry.timeout.seconds": f"{RETRY_SECONDS}",
             **stage.given_settings(),
+            **({"bootstrap.servers": self._brokers.servers} if self._brokers else {}),
             "ledger.table": self._ledger.table.table_name,
             "arrivals.queue.url": self._arrivals.queue.queue_url,
             "arrivals.dlq.url": self._arrivals.dead.queue_url,
@@ -144,5 +151,7 @@ class ExtentflowStack(cdk.Stack):
             outputs |= self._spark.outputs()
         if context.network is not None:
             outputs |= context.network.outputs()
+        if self._brokers is not None:
+            outputs |= self._brokers.outputs()
         for name, value in outputs.items():
             cdk.CfnOutput(self, name, value=value)

@@ -20,6 +20,7 @@ from extentflow.errors import Misconfigured
 from extentflow.services.planned import CDK_FILE, CDK_OUTPUT
 
 from .config import Stage
+from .msk import kept
 from .project import Project
 from .stack import ExtentflowStack
 
@@ -35,7 +36,8 @@ def synthesise(*stages: Stage, project: Project | None = None) -> None:
         output = os.environ.get("CDK_OUTDIR") or str(
             found.home / settings.get("output", CDK_OUTPUT)
         )
-        app = cdk.App(outdir=output, context=settings.get("context", {}), analytics_reporting=False)
+        context = settings.get("context", {}) | kept(found.home)
+        app = cdk.App(outdir=output, context=context, analytics_reporting=False)
         cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
         for stage in choose(stages, app.node.try_get_context("stage")):
             ExtentflowStack(app, stage=stage, project=found)

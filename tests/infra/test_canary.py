@@ -235,7 +235,7 @@ def _what_lambda_does_not_version(bench: Bench) -> Template:
         CANARY,
         tags={"owner": "data"},
         receiver=replace(CANARY.receiver, concurrency=7),
-        most_workers=9,
+        most_workers=90,
         buckets=(*CANARY.buckets, Bucket(name="second")),
     )
     return bench.template(changed)

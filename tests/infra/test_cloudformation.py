@@ -29,7 +29,8 @@ REGION: Final = "eu-central-1"  # of all stages here
 ACCOUNT = "123456789012"  # Moto's
 ASSETS = f"cdk-hnb659fds-assets-{ACCOUNT}-{REGION}"
 STACK = "stage"
-STAND_IN = f"arn:aws:any:{REGION}:{ACCOUNT}:stand-in"
+# With the parts that templates cut out of the ARN of a cluster.
+STAND_IN = f"arn:aws:any:{REGION}:{ACCOUNT}:cluster/stand-in/1"
 pytestmark = pytest.mark.long
 
 # Types without a model in Moto 5.2. cfn-lint checks their properties against AWS's schemas.
@@ -48,12 +49,15 @@ LACKING = {
     "AWS::Events::EventBusPolicy",
     "AWS::Lambda::Alias",
     "AWS::Lambda::EventInvokeConfig",
+    "AWS::MSK::Cluster",
+    "AWS::MSK::Configuration",
     "AWS::S3::BucketPolicy",
     "AWS::SNS::TopicPolicy",
     "AWS::SQS::QueuePolicy",
     "AWS::WAFv2::IPSet",
     "AWS::WAFv2::WebACL",
     "AWS::WAFv2::WebACLAssociation",
+    "Custom::AWS",
     "Custom::ExtentflowConnector",
     "Custom::S3BucketNotifications",
 }
@@ -107,11 +111,11 @@ class Account:
         ec2 = boto3.client("ec2", region_name=REGION)
         vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
         self.vpc["vpc-0a1b2c3d"] = vpc
-        for number in (1, 2):
+        for number in (1, 2, 3):
             subnet = ec2.create_subnet(
                 VpcId=vpc,
                 CidrBlock=f"10.0.{number}.0/24",
-                AvailabilityZone=f"{REGION}{'ab'[number - 1]}",
+                AvailabilityZone=f"{REGION}{'abc'[number - 1]}",
             )
             routes = ec2.create_route_table(VpcId=vpc)["RouteTable"]
             self.vpc[f"subnet-0000000{number}"] = subnet["Subnet"]["SubnetId"]

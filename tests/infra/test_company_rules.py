@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 from aws_cdk.assertions import Template
 from tests.infra.conftest import Templates
-from tests.support.synthesis import BEHIND_WAF, EXISTING, ON_SPARK, STAGES, Bench, of_type
+from tests.support.synthesis import (
+    BEHIND_WAF,
+    EXISTING,
+    NEW_BROKERS,
+    ON_SPARK,
+    STAGES,
+    Bench,
+    of_type,
+)
 
 from extentflow.errors import Misconfigured
 
@@ -31,11 +39,13 @@ UNTAGGED = {
     "AWS::Lambda::LayerVersion",
     "AWS::Lambda::Permission",
     "AWS::Lambda::Version",
+    "AWS::MSK::Configuration",
     "AWS::S3::BucketPolicy",
     "AWS::SNS::Subscription",
     "AWS::SNS::TopicPolicy",
     "AWS::SQS::QueuePolicy",
     "AWS::WAFv2::WebACLAssociation",
+    "Custom::AWS",
     "Custom::ExtentflowConnector",
     "Custom::S3BucketNotifications",
 }
@@ -45,7 +55,9 @@ def groups(template: Template) -> list[dict[str, Any]]:
     return [dict(one) for one in template.find_resources(LOGS).values()]
 
 
-@pytest.mark.parametrize("stage", [ON_SPARK, EXISTING, BEHIND_WAF], ids=lambda stage: stage.name)
+@pytest.mark.parametrize(
+    "stage", [ON_SPARK, EXISTING, BEHIND_WAF, NEW_BROKERS], ids=lambda stage: stage.name
+)
 def test_every_resource_that_can_has_the_stages_tags(bench: Bench, stage: Any) -> None:  # noqa: ANN401
     stack = bench.stack(replace(stage, tags=TAGS))
     resources = Template.from_stack(stack).to_json()["Resources"]

@@ -66,6 +66,28 @@ def test_a_concurrency_that_aws_does_not_take_is_rejected(changes: dict[str, Any
 
 
 @pytest.mark.parametrize(
+    ("workers", "planners", "pollers", "reported"),
+    [
+        (100, 20, 2, ""),
+        (100, 50, 5, ""),
+        (100, 5, 2, "most_planners=5: each of the pollers invokes 10; write a multiple of it, 20"),
+        (105, 20, 2, "most_workers=105: each of the pollers invokes 10"),
+        (100, 20, 3, "pollers=3: most_planners=20 and AWS allow 2 to 2"),
+        (100, 20, 1, "pollers=1: most_workers=100 and AWS allow 2 to 10"),
+    ],
+)
+def test_pollers_fit_into_the_limits_of_concurrency(
+    workers: int, planners: int, pollers: int, reported: str
+) -> None:
+    stage = replace(PLAIN, most_workers=workers, most_planners=planners, pollers=pollers)
+
+    if not reported:
+        stage.check()
+    else:
+        assert reported in "\n".join(problems(stage))
+
+
+@pytest.mark.parametrize(
     ("workers", "planners", "allowed", "fits"),
     [(100, 5, 1_000, True), (100, 5, 135, True), (100, 5, 134, False), (5, 2, 10, False)],
 )
@@ -230,7 +252,7 @@ def test_brokers_of_msk_are_reached_from_their_vpc() -> None:
     replace(IN_A_VPC, cluster=cluster).check()
 
 
-@pytest.mark.parametrize("servers", ["b", "b:", "a:9092,,b:9092", "PLAINTEXT://b:9092", ""])
+@pytest.mark.parametrize("servers", ["b", "b:", "a:9092,,b:9092", "PLAINTEXT://b:9092"])
 def test_servers_that_are_no_addresses_are_rejected(servers: str) -> None:
     cluster = Cluster(bootstrap_servers=servers, auth=Auth.NONE)
 

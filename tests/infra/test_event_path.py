@@ -95,6 +95,21 @@ def test_messages_are_handed_over_in_batches_of_which_a_part_may_fail(
     assert mapping["ScalingConfig"] == {"MaximumConcurrency": concurrency}
 
 
+@pytest.mark.parametrize(("service", "most"), [("planner", 20), ("worker", 100)])
+def test_pollers_of_a_stage_replace_the_limit_of_concurrency(
+    templates: Templates, service: str, most: int
+) -> None:
+    """AWS refuses both together; a poller invokes ten at a time, so their number is a limit."""
+    (mapping,) = (
+        one
+        for one in of_type(templates("canary"), MAPPING).values()
+        if f"{service.title()}Live" in str(one["FunctionName"])
+    )
+
+    assert mapping["ProvisionedPollerConfig"] == {"MinimumPollers": 2, "MaximumPollers": most // 10}
+    assert "ScalingConfig" not in mapping
+
+
 @pytest.mark.parametrize("service", FUNCTIONS)
 def test_functions_run_pythons_that_the_layers_are_built_for(plain: Template, service: str) -> None:
     found = function(plain, service)

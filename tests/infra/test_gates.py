@@ -20,13 +20,13 @@ ROOT = Project().root
 ACCEPTED = {
     "AwsSolutions-APIG1": {"rest"},
     "AwsSolutions-APIG2": {"rest"},
-    "AwsSolutions-APIG4": {"plain", "vpc", "spark", "rest", "canary"},
+    "AwsSolutions-APIG4": {"plain", "vpc", "spark", "rest", "canary", "brokers"},
     "AwsSolutions-APIG6": {"rest"},
     "AwsSolutions-COG4": {"rest"},
     "AwsSolutions-IAM5": set(STAGES),
     "AwsSolutions-L1": set(STAGES),
     "AwsSolutions-S1": set(STAGES),
-    "AwsSolutions-SNS2": {"plain", "vpc", "spark", "canary"},
+    "AwsSolutions-SNS2": {"plain", "vpc", "spark", "canary", "brokers"},
 }
 # A dependency that CDK writes although a reference implies it.
 REDUNDANT_DEPENDENCY = "W3005"

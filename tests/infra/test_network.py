@@ -385,10 +385,11 @@ def test_nat_leads_to_every_store(bench: Bench, config: dict[str, str]) -> None:
 
 def test_a_network_needs_a_subnet(bench: Bench) -> None:
     network = Network(vpc_id="vpc-1", subnets=(), cluster_security_group_id="sg-1", nat=True)
+    cluster = Cluster(bootstrap_servers="broker-1:9092", auth=Auth.NONE)
 
-    (problem,) = problems(bench, replace(IN_A_VPC, network=network))
+    (problem,) = problems(bench, replace(IN_A_VPC, cluster=cluster, network=network))
 
-    assert "network.subnets: list at least one" in problem
+    assert "network.subnets: write it, or cluster.arn of MSK" in problem
 
 
 def _service(endpoint: dict[str, Any]) -> str:

@@ -87,7 +87,7 @@ def test_artifacts_are_built_by_the_package(installed: Path, tmp_path: Path) -> 
     asked = run(tmp_path, installed, "-m", "extentflow_cdk")
 
     assert asked.returncode == 1
-    assert asked.stderr == "usage: python -m extentflow_cdk layers|spark-archive\n"
+    assert asked.stderr == "usage: python -m extentflow_cdk layers|spark-archive|lookup ARN\n"
 
 
 def test_modules_of_the_stack_do_not_name_the_checkout() -> None:

@@ -159,8 +159,9 @@ def test_without_references_no_secret_is_read(
 
 @pytest.mark.parametrize("auth", list(Auth))
 def test_functions_understand_what_they_are_reported_of_the_brokers(auth: Auth) -> None:
-    proofs = {"arn": CLUSTER_ARN, "secret_arn": SECRET_ARN}
-    cluster = Cluster(bootstrap_servers="b-1.msk:9098", auth=auth, **proofs)
+    cluster = Cluster(
+        bootstrap_servers="b-1.msk:9098", auth=auth, arn=CLUSTER_ARN, secret_arn=SECRET_ARN
+    )
     reported = cluster.client_settings()
 
     read = load({variable(key): text for key, text in reported.items()}, read_text=lambda _: None)

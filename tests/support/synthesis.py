@@ -21,6 +21,7 @@ from infra.config import (
     Subnet,
     Unmatched,
 )
+from infra.config_cluster import NewCluster
 from infra.config_spark import Spark
 from infra.project import Project
 from infra.recipes import lambda_layer, spark_archive
@@ -127,9 +128,26 @@ BEHIND_WAF = replace(
     ),
 )
 
-CANARY = replace(IN_A_VPC, name="canary", canary_minutes=10)
+CANARY = replace(IN_A_VPC, name="canary", canary_minutes=10, most_planners=20, pollers=2)
 
-STAGES = {stage.name: stage for stage in (PLAIN, IN_A_VPC, ON_SPARK, EXISTING, BEHIND_WAF, CANARY)}
+_THIRD = Subnet(
+    id="subnet-00000003", availability_zone="eu-central-1c", route_table_id="rtb-00000002"
+)
+NEW_BROKERS = replace(
+    IN_A_VPC,
+    name="brokers",
+    cluster=Cluster(created=NewCluster(instance="kafka.m7g.large", storage_gib=100)),
+    network=replace(
+        IN_A_VPC.network,
+        cluster_security_group_id="",
+        subnets=(*IN_A_VPC.network.subnets, _THIRD),
+    ),
+)
+
+STAGES = {
+    stage.name: stage
+    for stage in (PLAIN, IN_A_VPC, ON_SPARK, EXISTING, BEHIND_WAF, CANARY, NEW_BROKERS)
+}
 
 
 @dataclass(frozen=True)

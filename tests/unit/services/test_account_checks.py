@@ -94,6 +94,14 @@ def test_a_shared_account_takes_the_stage_that_follows_the_remedies() -> None:
     assert [one.check for one in left] == checks
 
 
+def test_a_cluster_that_the_stack_creates_is_not_looked_for() -> None:
+    made = replace(DEV.cluster, servers=(), arn=None)
+    stage = replace(planned(cluster_security_group_id=""), cluster=made)
+    answers: Answers = {("ec2", "describe_security_groups"): refused("InvalidGroupId.Malformed")}
+
+    assert failed(examined("empty", answers, stage)) == []
+
+
 def described(key: str, **changes: Any) -> Answers:  # noqa: ANN401 - JSON
     """Return the empty account's answer, of which the first listed item has other members."""
     service, _, operation = key.rpartition(".")

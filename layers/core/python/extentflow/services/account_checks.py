@@ -54,6 +54,7 @@ CREATES: Mapping[str, str] = {
     "AWS::Lambda::Function": "lambda:CreateFunction",
     "AWS::Lambda::LayerVersion": "lambda:PublishLayerVersion",
     "AWS::Logs::LogGroup": "logs:CreateLogGroup",
+    "AWS::MSK::Cluster": "kafka:CreateCluster",
     "AWS::S3::Bucket": "s3:CreateBucket",
     "AWS::SNS::Topic": "sns:CreateTopic",
     "AWS::SQS::Queue": "sqs:CreateQueue",

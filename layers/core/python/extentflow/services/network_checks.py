@@ -331,6 +331,8 @@ class NetworkChecks:
 
     def _brokers(self) -> Iterator[Finding]:
         group = self.network.cluster_security_group_id
+        if not group:  # the stack creates it
+            return
         answer = self.calls.find("ec2", "describe_security_groups", _NOT_FOUND, GroupIds=[group])
         vpcs = {one["VpcId"] for one in answer["SecurityGroups"]} if answer else set()
         if self.network.vpc_id in vpcs:
