@@ -376,7 +376,7 @@ class Stage:
     and of new buckets without one of their own; docs/key-policy.json is the policy that it needs.
     `unmatched` decides about objects that no connector reads.
     For `canary_minutes`, a new version of a function gets a tenth of the invocations; None moves
-    all of them at once.
+    all of them at once. With `tracing`, X-Ray has traces of the functions.
     """
 
     name: str
@@ -408,6 +408,7 @@ class Stage:
     tags: Mapping[str, str] = field(default_factory=dict)
     termination_protection: bool = False
     canary_minutes: int | None = None
+    tracing: bool = False
 
     @property
     def metrics_namespace(self) -> str:

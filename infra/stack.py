@@ -94,6 +94,7 @@ class ExtentflowStack(cdk.Stack):
                     key_arn=self._stage.kms_key_arn,
                 ),
                 key_arn=self._stage.kms_key_arn,
+                tracing=self._stage.tracing,
             ),
             connectors=connectors,
             arrivals=self._arrivals,
