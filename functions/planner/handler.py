@@ -36,7 +36,7 @@ from extentflow.metric_table import (
 )
 from extentflow.model import Job, JobState
 from extentflow.wiring import Runtime
-from extentflow.wiring.functions import Deadline, open_arrival_handler
+from extentflow.wiring.functions import Deadline, measured_connectors, open_arrival_handler
 from extentflow.work_context import label_lines, traced, working_on
 
 # Enough to send one more page of extents and to remember it, even if one of the two has to wait.
@@ -46,7 +46,7 @@ BEGIN_SECONDS = 60.0
 
 logger = Logger()
 label_lines(logger.registered_handler)
-metrics = FunctionMetrics()
+metrics = FunctionMetrics(measured_connectors)
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 deadline = Deadline()
 

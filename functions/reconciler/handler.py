@@ -34,6 +34,7 @@ from extentflow.wiring import Runtime
 from extentflow.wiring.functions import (
     PUBLISHING_SECONDS,
     Deadline,
+    measured_connectors,
     open_job_router,
     open_reconciler,
 )
@@ -45,7 +46,7 @@ RUNS = "aws.emr-serverless"
 
 logger = Logger()
 label_lines(logger.registered_handler)
-metrics = FunctionMetrics()
+metrics = FunctionMetrics(measured_connectors)
 deadline = Deadline()
 
 

@@ -40,7 +40,7 @@ from extentflow.queue import Message
 from extentflow.queue.consumer import MessageDisposition, QueueWorker
 from extentflow.wiring import Runtime
 from extentflow.wiring.extents import prepare_process
-from extentflow.wiring.functions import Deadline, open_queue_worker
+from extentflow.wiring.functions import Deadline, measured_connectors, open_queue_worker
 from extentflow.work_context import label_lines, traced
 
 # Time to commit the sent records and hand the extent back, with a slow broker.
@@ -48,7 +48,7 @@ MARGIN_SECONDS = 25.0
 
 logger = Logger()
 label_lines(logger.registered_handler)
-metrics = FunctionMetrics()
+metrics = FunctionMetrics(measured_connectors)
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 deadline = Deadline()
 

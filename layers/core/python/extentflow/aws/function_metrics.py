@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -20,8 +20,6 @@ from functools import cached_property
 
 from aws_lambda_powertools.metrics import EphemeralMetrics
 
-from extentflow.config.files import read_if_present
-from extentflow.config.worker import load
 from extentflow.metric_table import CONNECTOR, SERVICE, VERSION, MetricEntry
 
 SERVICE_VARIABLE = "POWERTOOLS_SERVICE_NAME"
@@ -40,8 +38,13 @@ class _Dimensions:
 
 @dataclass
 class FunctionMetrics:
-    """Collects what one invocation counts, and writes it at its end."""
+    """Collects what one invocation counts, and writes it at its end.
 
+    `connectors` returns patterns for the names of connectors with metrics of their own; it is
+    called at most once.
+    """
+
+    connectors: Callable[[], tuple[str, ...]] = tuple
     _found: dict[_Dimensions, list[tuple[MetricEntry, float]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -81,7 +84,7 @@ class FunctionMetrics:
 
     @cached_property
     def _patterns(self) -> tuple[str, ...]:
-        return load(os.environ, read_text=read_if_present, brokers=False).metrics_connectors
+        return self.connectors()
 
 
 def _write(dimensions: _Dimensions, values: list[tuple[MetricEntry, float]]) -> None:
