@@ -267,7 +267,7 @@ def test_every_setting_of_a_stage_is_explained() -> None:
 
 def test_the_metrics_of_functions_are_those_of_the_table() -> None:
     text = section(EVENT_PATH[1], "Alarms").partition("Metrics have the namespace")[2]
-    lists, _, own = text.partition("The dashboard shows")
+    lists, _, own = text.partition("With `metrics.connectors=")
     first, *_ = lists.partition("- ")[2].partition("\n- ")
     found = {one.name: one for one in TABLE.values() if {*one.writers} - {STREAM}}
 
