@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 from tests.infra.conftest import Templates
-from tests.support.synthesis import FUNCTIONS, PLAIN, STAGES, Bench, actions, function
+from tests.support.synthesis import (
+    BEHIND_WAF,
+    FUNCTIONS,
+    PLAIN,
+    STAGES,
+    Bench,
+    actions,
+    function,
+    of_type,
+)
 
 SENT = {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
 
@@ -15,6 +24,14 @@ def test_functions_of_a_traced_stage_are_traced_and_may_send_it(bench: Bench) ->
     for service in FUNCTIONS:
         assert function(template, service)["TracingConfig"] == {"Mode": "Active"}
         assert actions(template, service) >= SENT
+
+
+def test_the_rest_api_of_a_traced_stage_is_traced(bench: Bench) -> None:
+    template = bench.template(replace(BEHIND_WAF, tracing=True))
+
+    (stage,) = of_type(template, "AWS::ApiGateway::Stage").values()
+
+    assert stage["TracingEnabled"]
 
 
 @pytest.mark.parametrize("stage", STAGES)
