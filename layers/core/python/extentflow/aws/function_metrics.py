@@ -6,6 +6,8 @@
 
 CloudWatch bills each metric of each connector, by the hours in which it was written: a 0 says
 nothing that its absence does not. Needs Powertools, which functions have.
+
+Tests: unit/functions/test_metrics.py
 """
 
 from __future__ import annotations
