@@ -69,14 +69,13 @@ class FunctionMetrics:
 
         Without `total`, they are in that already.
         """
-        version = os.environ[VERSION_VARIABLE]
         for metric, value in values.items():
             measured = bool(value and connector and metric.per_connector)
-            numbered = bool(value and metric.per_version and version != UNPUBLISHED)
+            numbered = bool(value and metric.per_version and total)
             dimensions = _Dimensions(
                 total=total,
                 connector=connector if measured and self._measures(connector) else "",
-                version=version if numbered and total else "",
+                version=_version() if numbered else "",
             )
             if total or dimensions.connector:
                 self._found[dimensions].append((metric, float(value)))
@@ -87,6 +86,12 @@ class FunctionMetrics:
     @cached_property
     def _patterns(self) -> tuple[str, ...]:
         return self.connectors()
+
+
+def _version() -> str:
+    """Return the number of the published version that runs, "" of one that is not."""
+    version = os.environ[VERSION_VARIABLE]
+    return "" if version == UNPUBLISHED else version
 
 
 def _write(dimensions: _Dimensions, values: list[tuple[MetricEntry, float]]) -> None:
