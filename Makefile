@@ -106,7 +106,7 @@ chaos: setup ## Break everything at random and compare every record (MINUTES=10 
 fuzz: setup ## Try INPUTS=1000000 damaged and hostile inputs of every kind, or DECODES=n of each format (SEED=n)
 	@$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(DECODES),--decodes $(DECODES)) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
 
-infra: setup ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint
+infra: setup ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint, cfn-guard
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile tests/infra
 
 layers: $(DEPS) ## Build the layer of imported packages for Lambda on arm64 (needs the network)

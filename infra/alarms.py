@@ -12,17 +12,21 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from extentflow.metric_table import (
+    FAILED_JOBS,
+    MESSAGES_RETURNED,
+    OLDEST_JOB,
+    PROBLEMS,
+    SERVICE,
+    STALLED_JOBS,
+    MetricEntry,
+)
+
 from .config import Stage
 from .event_path import EventPath
 from .findings import explain
 from .functions import EventFunction
 from .queues import WorkQueue
-
-FAILED_JOBS = "FailedJobs"
-STALLED_JOBS = "StalledJobs"
-MESSAGES_RETURNED = "MessagesReturned"
-PROBLEMS = "ReconciliationProblems"  # written by every completed invocation, usually as 0
-OLDEST_JOB = "OldestOpenJobSeconds"
 
 WAITED_MINUTES = 15
 PERIOD = Duration.minutes(5)
@@ -58,21 +62,16 @@ class Alarms(Construct):
         for name, queue in queues:
             self._waiting(name, queue.queue)
             self._dead(name, queue.dead)
-        self._counted(
-            FAILED_JOBS, ("planner", "worker", "reconciler"), "a job ended FAILED; see its reason"
-        )
-        self._counted(STALLED_JOBS, ("reconciler",), "a job makes no progress")
+        self._counted(FAILED_JOBS, "a job ended FAILED; see its reason")
+        self._counted(STALLED_JOBS, "a job makes no progress")
         self._counted(
             MESSAGES_RETURNED,
-            ("planner", "worker"),
             "messages return to their queues because of errors, such as a missing permission",
             period=Duration.minutes(1),
             periods=RETURNS_WITHIN_MINUTES,
             breaching=RETURNS_IN_MINUTES,
         )
-        self._counted(
-            PROBLEMS, ("reconciler",), "the reconciler could not check everything", periods=2
-        )
+        self._counted(PROBLEMS, "the reconciler could not check everything", periods=2)
         self._silent("reconciler", PROBLEMS)
         self._alarm(
             "OldestOpenJob",
@@ -149,19 +148,18 @@ class Alarms(Construct):
 
     def _counted(
         self,
-        metric: str,
-        services: Sequence[str],
+        metric: MetricEntry,
         meaning: str,
         *,
         period: Duration = PERIOD,
         periods: int = 1,
         breaching: int | None = None,
     ) -> None:
-        """Alarm on a metric that several functions write, each under its own name."""
-        written = {service: self._written(service, metric, period, "Sum") for service in services}
+        """Alarm on the sum of a metric over all functions that write it."""
+        written = {one: self._written(one, metric, period, "Sum") for one in metric.writers}
         self._alarm(
-            metric,
-            total(metric, written, period),
+            metric.name,
+            total(metric.name, written, period),
             meaning,
             threshold=0,
             periods=periods,
@@ -178,7 +176,7 @@ class Alarms(Construct):
         }
         self._alarm(metric, total(metric, written, PERIOD), meaning, threshold=0)
 
-    def _silent(self, service: str, metric: str) -> None:
+    def _silent(self, service: str, metric: MetricEntry) -> None:
         """Alarm on missing data: the function must write the metric regularly."""
         written = self._written(service, metric, SILENCE, "SampleCount")
         meaning = f"no invocation of the {service} completed within an hour"
@@ -218,13 +216,13 @@ class Alarms(Construct):
         alarm.add_ok_action(actions.SnsAction(self._topic))
 
     def _written(
-        self, service: str, metric: str, period: Duration, statistic: str
+        self, service: str, metric: MetricEntry, period: Duration, statistic: str
     ) -> cloudwatch.Metric:
         """Return a metric of one function, under its service name."""
         return cloudwatch.Metric(
             namespace=self._namespace,
-            metric_name=metric,
-            dimensions_map={"service": service},
+            metric_name=metric.name,
+            dimensions_map={SERVICE: service},
             period=period,
             statistic=statistic,
         )

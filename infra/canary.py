@@ -20,6 +20,8 @@ from aws_cdk import aws_codedeploy as codedeploy
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from extentflow.metric_table import PLANNER, RECEIVER, SERVICE, TABLE, VERSION, WORKER
+
 from .config import Stage
 from .functions import LIVE, EventFunction
 from .grants import Grant, role
@@ -35,9 +37,8 @@ PERIOD = Duration.minutes(1)
 RINGS_MINUTES = 5
 # What each function counts for every version; Lambda counts its errors.
 COUNTED: Mapping[str, Sequence[str]] = {
-    "planner": ("MessagesReturned", "FailedJobs"),
-    "worker": ("MessagesReturned", "FailedJobs"),
-    "receiver": ("Status5xx",),
+    service: [one.name for one in TABLE.values() if one.per_version and service in one.writers]
+    for service in (PLANNER, WORKER, RECEIVER)
 }
 
 
@@ -91,13 +92,13 @@ class Canary(Construct):
         """Return an alarm for a minute whose failures are mostly those of the new version."""
         service, number = function.service, function.function.current_version.version
         name = function.function.function_name
-        ours = {"service": service}
+        ours = {SERVICE: service}
         versions = {"Resource": f"{name}:{LIVE}", "ExecutedVersion": number}
         metrics: dict[str, cloudwatch.IMetric] = {}
         for place, metric in enumerate(COUNTED[service]):
             metrics[f"all{place}"] = self._sum(self._stage.metrics_namespace, metric, ours)
             metrics[f"new{place}"] = self._sum(
-                self._stage.metrics_namespace, metric, {**ours, "version": number}
+                self._stage.metrics_namespace, metric, {**ours, VERSION: number}
             )
         named = {"FunctionName": name}
         metrics["allErrors"] = self._sum("AWS/Lambda", "Errors", named)

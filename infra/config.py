@@ -397,7 +397,7 @@ class Stage:
     `unmatched` decides about objects that no connector reads.
     For `canary_minutes`, a new version of a function gets a tenth of the invocations; None moves
     all of them at once. With `pollers`, each queue keeps at least so many of its own: a burst
-    starts ten invocations of each at once.
+    starts ten invocations of each at once. With `tracing`, X-Ray has traces of the functions.
     """
 
     name: str
@@ -430,6 +430,7 @@ class Stage:
     termination_protection: bool = False
     canary_minutes: int | None = None
     pollers: int | None = None
+    tracing: bool = False
 
     @property
     def metrics_namespace(self) -> str:

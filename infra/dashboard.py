@@ -7,8 +7,32 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from extentflow.ledger.dynamodb_calls import JOBS_INDEX
+from extentflow.metric_table import (
+    BAD_RECORDS,
+    BYTES_READ,
+    CONNECTOR,
+    EXTENT_SECONDS,
+    EXTENTS_DELIVERED,
+    EXTENTS_FAILED,
+    FAILED_JOBS,
+    FILTERED_RECORDS,
+    JOBS,
+    KEYS_LISTED,
+    MESSAGES_DEAD,
+    MESSAGES_RETURNED,
+    OBJECTS_DELIVERED,
+    OLDEST_JOB,
+    PLANNER,
+    PROBLEMS,
+    RECONCILER,
+    RECORDS,
+    SERVICE,
+    STALLED_JOBS,
+    WORKER,
+    MetricEntry,
+)
 
-from .alarms import OLDEST_JOB, Alarms
+from .alarms import Alarms
 from .config import Stage
 from .event_path import EventPath
 from .functions import EventFunction
@@ -19,6 +43,30 @@ PERIOD = Duration.minutes(5)
 SPARE, HALF = 24, 12
 ROWS = 6  # the height of a graph
 GIB_MIB = 1_024
+# The fields are those of the line that the worker writes for each attempt: a receipt's.
+BY_CONNECTOR = (
+    'filter message = "extent"',
+    (
+        "stats sum(records) as Records, sum(bad) as Bad, sum(bytes_read) as Bytes,"
+        " count(*) as Attempts, sum(outcome = 'FAILED') as Failed, avg(seconds) as Seconds"
+        " by connector"
+    ),
+    "sort Bytes desc",
+)
+OF_CONNECTORS: Mapping[str, Sequence[tuple[MetricEntry, str]]] = {
+    "Connectors: records": [(RECORDS, "Sum"), (BAD_RECORDS, "Sum")],
+    "Connectors: bytes read": [(BYTES_READ, "Sum")],
+    "Connectors: objects, extents": [(OBJECTS_DELIVERED, "Sum"), (EXTENTS_DELIVERED, "Sum")],
+    "Connectors: oldest open job, extents, seconds": [
+        (OLDEST_JOB, "Maximum"),
+        (EXTENT_SECONDS, "Average"),
+    ],
+    "Connectors: failures": [
+        (FAILED_JOBS, "Sum"),
+        (EXTENTS_FAILED, "Sum"),
+        (MESSAGES_DEAD, "Sum"),
+    ],
+}
 
 
 class Dashboard(Construct):
@@ -59,6 +107,7 @@ class Dashboard(Construct):
                 self._throughput(),
                 self._lag(),
                 self._failures(),
+                self._connectors(measured=bool(stage.worker_settings().metrics_connectors)),
                 self._cost(ledger),
             ],
         )
@@ -68,16 +117,16 @@ class Dashboard(Construct):
             _graph(
                 "Throughput: records",
                 [
-                    self._written("worker", name)
-                    for name in ("Records", "BadRecords", "FilteredRecords")
+                    self._written(WORKER, metric)
+                    for metric in (RECORDS, BAD_RECORDS, FILTERED_RECORDS)
                 ],
             ),
             _graph(
                 "Throughput: bytes read, jobs",
-                [self._written("worker", "BytesRead")],
+                [self._written(WORKER, BYTES_READ)],
                 right=[
-                    self._written("planner", "Jobs"),
-                    self._written("reconciler", "Jobs", label="Jobs found by listing"),
+                    self._written(PLANNER, JOBS),
+                    self._written(RECONCILER, JOBS, label="Jobs found by listing"),
                 ],
             ),
         ]
@@ -87,7 +136,7 @@ class Dashboard(Construct):
             _graph(
                 "Lag: oldest open job, oldest message, seconds",
                 [
-                    self._written("reconciler", OLDEST_JOB, "Maximum"),
+                    self._written(RECONCILER, OLDEST_JOB, "Maximum"),
                     *(
                         queue.queue.metric_approximate_age_of_oldest_message(
                             period=PERIOD, statistic="Maximum", label=f"oldest of {name}"
@@ -114,14 +163,16 @@ class Dashboard(Construct):
         ]
 
     def _failures(self) -> list[cloudwatch.IWidget]:
-        services = ("planner", "worker", "reconciler")
-        ours = [self._written(one, "FailedJobs", label=f"FailedJobs of {one}") for one in services]
+        ours = [
+            self._written(one, metric, label=f"{metric.name} of {one}")
+            for metric in (FAILED_JOBS, MESSAGES_RETURNED)
+            for one in metric.writers
+        ]
         ours += [
-            self._written("worker", "ExtentsFailed"),
-            self._written("planner", "MessagesReturned", label="MessagesReturned of planner"),
-            self._written("worker", "MessagesReturned", label="MessagesReturned of worker"),
-            self._written("reconciler", "StalledJobs", "Maximum"),
-            self._written("reconciler", "ReconciliationProblems"),
+            self._written(WORKER, EXTENTS_FAILED),
+            self._written(WORKER, MESSAGES_DEAD),
+            self._written(RECONCILER, STALLED_JOBS, "Maximum"),
+            self._written(RECONCILER, PROBLEMS),
         ]
         of_lambda = [
             function.function.metric(
@@ -144,6 +195,34 @@ class Dashboard(Construct):
             _graph("Failures: functions, dead letters", [*of_lambda, *responses], right=dead),
         ]
 
+    def _connectors(self, *, measured: bool) -> list[cloudwatch.IWidget]:
+        """Show each connector: from the logs, and where it has metrics of its own, as graphs."""
+        widgets: list[cloudwatch.IWidget] = [
+            cloudwatch.LogQueryWidget(
+                title="Connectors: from the log of the worker",
+                log_group_names=[self._event_path.worker.log_group_name],
+                query_lines=list(BY_CONNECTOR),
+                width=SPARE,
+                height=ROWS,
+            )
+        ]
+        if measured:
+            widgets += [
+                _graph(title, [self._each(metric, statistic) for metric, statistic in shown])
+                for title, shown in OF_CONNECTORS.items()
+            ]
+        return widgets
+
+    def _each(self, metric: MetricEntry, statistic: str) -> cloudwatch.IMetric:
+        """Return a metric of all connectors, each a line of its own."""
+        found = f'{{"{self._namespace}",{CONNECTOR}}} MetricName="{metric.name}"'
+        return cloudwatch.MathExpression(
+            expression=f"SEARCH('{found}', '{statistic}', {PERIOD.to_seconds():g})",
+            using_metrics={},
+            period=PERIOD,
+            label=metric.name,
+        )
+
     def _cost(self, ledger: Ledger) -> list[cloudwatch.IWidget]:
         compute = [self._gib_seconds(function) for function in self._functions]
         requests = [
@@ -158,7 +237,7 @@ class Dashboard(Construct):
             )
             for function in self._functions
         ]
-        requests.append(self._written("reconciler", "KeysListed"))
+        requests.append(self._written(RECONCILER, KEYS_LISTED))
         units = [
             cloudwatch.Metric(
                 namespace="AWS/DynamoDB",
@@ -188,12 +267,12 @@ class Dashboard(Construct):
         )
 
     def _written(
-        self, service: str, metric: str, statistic: str = "Sum", *, label: str | None = None
+        self, service: str, metric: MetricEntry, statistic: str = "Sum", *, label: str | None = None
     ) -> cloudwatch.Metric:
         return cloudwatch.Metric(
             namespace=self._namespace,
-            metric_name=metric,
-            dimensions_map={"service": service},
+            metric_name=metric.name,
+            dimensions_map={SERVICE: service},
             period=PERIOD,
             statistic=statistic,
             label=label,

@@ -136,7 +136,7 @@ class EventPath(Construct):
             "Endpoint",
             receiver=receiver.target,
             settings=self._receiver_settings(),
-            stage=self._context.stage.name,
+            stage=self._context.stage,
             kept=self._context.common.logs,
         )
 

@@ -35,6 +35,14 @@ VERSIONED: Mapping[str, bool] = {
     "@aws-cdk/aws-lambda:recognizeVersionProps": True,
 }
 
+TRACE = Grant(
+    "SendTraces",
+    "Lambda sends the segments of a function with its role",
+    ("xray:PutTelemetryRecords", "xray:PutTraceSegments"),
+    ("*",),
+    wildcard="traces of X-Ray are no resources that a policy could name",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedFunctionSettings:
@@ -45,6 +53,7 @@ class SharedFunctionSettings:
     metrics_namespace: str
     logs: KeptLogs
     key_arn: str | None = None
+    tracing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +107,7 @@ class EventFunction(Construct):
         if network is not None:
             network.place(name, own)
         log = common.logs.group(self, "Log")
+        self.log_group_name = log.log_group_name
         self.role = role(
             self,
             description=description,
@@ -108,6 +118,7 @@ class EventFunction(Construct):
                 *_stand(network),
                 *encryption.storage(self, common.key_arn, own),
                 *encryption.variables(common.key_arn),
+                *((TRACE,) if common.tracing else ()),
             ),
             policy_name="Function",
         )
@@ -139,6 +150,8 @@ class EventFunction(Construct):
             vpc_subnets=network.subnets if network else None,
         )
         encryption.encrypt_variables(self.function, common.key_arn)
+        if common.tracing:
+            _trace(self.function)
         explain(
             self.function,
             "AwsSolutions-L1",
@@ -178,6 +191,14 @@ class EventFunction(Construct):
         lambda_.Function.classify_version_property("RecursiveLoop", locked=False)
         version = self.function.current_version
         return lambda_.Alias(self, "Live", alias_name=LIVE, version=version)
+
+
+def _trace(function: lambda_.Function) -> None:
+    """Let Lambda trace invocations, without the policy that CDK would add to the role."""
+    resource = function.node.default_child
+    if not isinstance(resource, lambda_.CfnFunction):
+        raise TypeError(f"{function.node.path}: CDK no longer creates a function as one resource")
+    resource.tracing_config = lambda_.CfnFunction.TracingConfigProperty(mode="Active")
 
 
 def write(log: logs.LogGroup) -> Grant:

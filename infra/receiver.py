@@ -20,7 +20,7 @@ from constructs import Construct
 
 from extentflow.http import requests
 
-from .config import Front, Receiver
+from .config import Front, Receiver, Stage
 from .findings import explain
 from .kept_logs import KeptLogs
 
@@ -68,7 +68,7 @@ def endpoint(
     *,
     receiver: lambda_.IFunction,
     settings: Receiver,
-    stage: str,
+    stage: Stage,
     kept: KeptLogs,
 ) -> Endpoint:
     """Return the API that passes requests to the receiver."""
@@ -150,13 +150,13 @@ class RestEndpoint(Construct):
         *,
         receiver: lambda_.IFunction,
         settings: Receiver,
-        stage: str,
+        stage: Stage,
     ) -> None:
         super().__init__(scope, construct_id)
         self._api = rest.RestApi(
             self,
             "Api",
-            rest_api_name=f"extentflow-{stage}",  # a dimension of its metrics
+            rest_api_name=f"extentflow-{stage.name}",  # a dimension of its metrics
             description="Notifications for extentflow",
             endpoint_types=[rest.EndpointType.REGIONAL],
             # Every body is passed as base64: signatures cover its bytes.
@@ -166,6 +166,7 @@ class RestEndpoint(Construct):
                 stage_name=REST_STAGE,
                 throttling_rate_limit=settings.requests_per_second,
                 throttling_burst_limit=2 * settings.requests_per_second,
+                tracing_enabled=stage.tracing,
             ),
         )
         integration = rest.LambdaIntegration(receiver, allow_test_invoke=False)

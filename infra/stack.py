@@ -100,6 +100,7 @@ class ExtentflowStack(cdk.Stack):
                 metrics_namespace=self._stage.metrics_namespace,
                 logs=logs,
                 key_arn=self._stage.kms_key_arn,
+                tracing=self._stage.tracing,
             ),
             connectors=connectors,
             arrivals=self._arrivals,

@@ -4,12 +4,11 @@ Idempotent: job ids absorb duplicates, and an interrupted plan resumes at its cu
 message is delivered again.
 """
 
-import os
+import time
 from functools import cache
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics, single_metric
-from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.batch import (
     BatchProcessor,
     EventType,
@@ -19,6 +18,8 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from extentflow.aws.function_metrics import FunctionMetrics
+from extentflow.aws.trace_segments import send_subsegment
 from extentflow.discovery.admission import (
     AdmissionResult,
     ArrivalHandler,
@@ -26,9 +27,17 @@ from extentflow.discovery.admission import (
     ArrivalPending,
 )
 from extentflow.errors import ExtentflowError
-from extentflow.model import JobState
+from extentflow.metric_table import (
+    FAILED_JOBS,
+    JOBS,
+    MESSAGES_RETURNED,
+    OBJECTS_DELIVERED,
+    UNMATCHED_ARRIVALS,
+)
+from extentflow.model import Job, JobState
 from extentflow.wiring import Runtime
-from extentflow.wiring.functions import Deadline, open_arrival_handler
+from extentflow.wiring.functions import Deadline, measured_connectors, open_arrival_handler
+from extentflow.work_context import label_lines, traced, working_on
 
 # Enough to send one more page of extents and to remember it, even if one of the two has to wait.
 MARGIN_SECONDS = 30.0
@@ -36,7 +45,8 @@ MARGIN_SECONDS = 30.0
 BEGIN_SECONDS = 60.0
 
 logger = Logger()
-metrics = Metrics()
+label_lines(logger.registered_handler)
+metrics = FunctionMetrics(measured_connectors)
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 deadline = Deadline()
 
@@ -50,7 +60,7 @@ def arrival_handler() -> ArrivalHandler:
 
 
 @logger.inject_lambda_context(clear_state=True)
-@metrics.log_metrics
+@metrics.written()
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
     """Process a batch of messages; each one succeeds or fails independently."""
     deadline.start(context.get_remaining_time_in_millis() / 1000)
@@ -67,15 +77,35 @@ def process(record: SQSRecord) -> None:
     others = processor.success_messages or processor.fail_messages
     if others and deadline.seconds_left() < BEGIN_SECONDS:
         raise ArrivalPending(f"message {record.message_id}: its batch has too little time left")
-    for received in take(record):
-        metrics.add_metric("UnmatchedArrivals", MetricUnit.Count, received.unmatched)
-        for job in received.jobs:
-            logger.set_correlation_id(job.id)
-            logger.info("job", extra={"state": job.state, "uri": job.version.uri})
-            metrics.add_metric("Jobs", MetricUnit.Count, 1)
-            # A redelivered arrival can belong to a job whose event is already published.
-            failed = job.state is JobState.FAILED and not job.published
-            count_failures("FailedJobs", failed)
+    started = time.time()
+    with traced(record.attributes.aws_trace_header):
+        for received in take(record):
+            metrics.add({UNMATCHED_ARRIVALS: received.unmatched})
+            for job in received.jobs:
+                log_job(job, started)
+
+
+def log_job(job: Job, started: float) -> None:
+    """Write the log line and the metrics of one job, and find its trace by its object."""
+    logger.set_correlation_id(job.id)
+    with working_on(connector=job.connector, job=job.id):
+        logger.info("job", extra={"state": job.state, "uri": job.version.uri})
+    # A redelivered arrival can belong to a job whose event is already published.
+    ended = None if job.published else job.state
+    counted = {
+        JOBS: 1,
+        FAILED_JOBS: ended is JobState.FAILED,
+        OBJECTS_DELIVERED: ended is JobState.DONE,
+    }
+    metrics.add(counted, connector=job.connector)
+    send_subsegment(
+        "object",
+        started=started,
+        failed=ended is JobState.FAILED,
+        connector=job.connector,
+        job=job.id,
+        object=job.version.uri,
+    )
 
 
 def take(record: SQSRecord) -> list[AdmissionResult]:
@@ -84,22 +114,10 @@ def take(record: SQSRecord) -> list[AdmissionResult]:
     try:
         return arrival_handler().take(record.body, received=count)
     except Exception as exc:
-        returned = not isinstance(exc, ArrivalPaused)  # what a person wanted rings no alarm
-        count_failures("MessagesReturned", returned)
+        # What a person wanted rings no alarm.
+        metrics.add({MESSAGES_RETURNED: not isinstance(exc, ArrivalPaused)})
         expected = isinstance(exc, ExtentflowError)
         logger.warning(
             "message %s is delivered again: %r", record.message_id, exc, exc_info=not expected
         )
         raise
-
-
-def count_failures(metric: str, count: int) -> None:
-    """Count failures; those of a published version also by its number.
-
-    A gradual deployment compares the versions.
-    """
-    metrics.add_metric(metric, MetricUnit.Count, count)
-    version = os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
-    if count and version != "$LATEST":
-        with single_metric(name=metric, unit=MetricUnit.Count, value=count) as counted:
-            counted.add_dimension("version", version)

@@ -9,10 +9,10 @@ import os
 from functools import cache, lru_cache
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics, single_metric
-from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from extentflow.aws.function_metrics import FunctionMetrics
 from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.config.files import read_if_present
 from extentflow.config.worker import WorkerSettings, load
@@ -20,10 +20,11 @@ from extentflow.discovery.receiver import Receiver
 from extentflow.discovery.sources import declared
 from extentflow.errors import Misconfigured
 from extentflow.http.requests import HttpRequest
+from extentflow.metric_table import BY_STATUS
 from extentflow.queue.sqs_queue import SqsQueue
 
 logger = Logger()
-metrics = Metrics()
+metrics = FunctionMetrics()
 
 
 @cache
@@ -63,16 +64,11 @@ def receiver() -> Receiver:
 
 
 @logger.inject_lambda_context
-@metrics.log_metrics
+@metrics.written()
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - AWS's
     """Respond to one request."""
     answer = receiver().answer(HttpRequest.of_event(event))
-    status, version = f"Status{answer.status // 100}xx", os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
-    metrics.add_metric(status, MetricUnit.Count, 1)
-    if status == "Status5xx" and version != "$LATEST":
-        # A gradual deployment compares the versions.
-        with single_metric(name=status, unit=MetricUnit.Count, value=1) as counted:
-            counted.add_dimension("version", version)
+    metrics.add({BY_STATUS[answer.status // 100]: 1})
     return {
         "statusCode": answer.status,
         "headers": {"content-type": answer.content_type},

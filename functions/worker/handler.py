@@ -4,14 +4,13 @@ Slot, producer, clients and footers live as long as the execution environment. E
 them again, because an environment may have been frozen for hours.
 """
 
-import os
+import time
 from dataclasses import asdict
 from functools import cache
 from typing import Any
 from uuid import uuid4
 
-from aws_lambda_powertools import Logger, Metrics, single_metric
-from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.batch import (
     BatchProcessor,
     EventType,
@@ -21,18 +20,35 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from extentflow.model import JobState, Outcome, Receipt
+from extentflow.aws.function_metrics import FunctionMetrics
+from extentflow.aws.trace_segments import send_subsegment
+from extentflow.metric_table import (
+    BAD_RECORDS,
+    BYTES_READ,
+    EXTENT_SECONDS,
+    EXTENTS_DELIVERED,
+    EXTENTS_FAILED,
+    FAILED_JOBS,
+    FILTERED_RECORDS,
+    MESSAGES_DEAD,
+    MESSAGES_RETURNED,
+    OBJECTS_DELIVERED,
+    RECORDS,
+)
+from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.queue import Message
-from extentflow.queue.consumer import QueueWorker
+from extentflow.queue.consumer import MessageDisposition, QueueWorker
 from extentflow.wiring import Runtime
 from extentflow.wiring.extents import prepare_process
-from extentflow.wiring.functions import Deadline, open_queue_worker
+from extentflow.wiring.functions import Deadline, measured_connectors, open_queue_worker
+from extentflow.work_context import label_lines, traced
 
 # Time to commit the sent records and hand the extent back, with a slow broker.
 MARGIN_SECONDS = 25.0
 
 logger = Logger()
-metrics = Metrics()
+label_lines(logger.registered_handler)
+metrics = FunctionMetrics(measured_connectors)
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 deadline = Deadline()
 
@@ -56,7 +72,7 @@ def worker() -> QueueWorker:
 
 
 @logger.inject_lambda_context(clear_state=True)
-@metrics.log_metrics
+@metrics.written()
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
     """Process a batch of messages; each one succeeds or fails independently."""
     deadline.start(context.get_remaining_time_in_millis() / 1000)
@@ -77,41 +93,59 @@ def process(record: SQSRecord) -> None:
         handle=record.receipt_handle,
         received=int(record.attributes.approximate_receive_count),
     )
-    try:
-        found = worker().handle(message)
-    except Exception:  # the batch processor does not log it
-        count_failures("MessagesReturned", 1)
-        logger.exception("message %s is delivered again: unexpected error", message.id)
-        raise
-    count_failures("MessagesReturned", found.error)
-    if found.receipt is not None:
-        log_receipt(found.receipt)
-    failed = found.ended is not None and found.ended.state is JobState.FAILED
-    count_failures("FailedJobs", failed)
+    started = time.time()
+    with traced(record.attributes.aws_trace_header):
+        try:
+            found = worker().handle(message)
+        except Exception:  # the batch processor does not log it
+            metrics.add({MESSAGES_RETURNED: 1})
+            logger.exception("message %s is delivered again: unexpected error", message.id)
+            raise
+        count_message(found)
+        if found.extent is not None:
+            log_extent(found.extent, found.receipt, started)
     if found.again_seconds is not None:
         worker().queue.delay(message, found.again_seconds)
         raise Redelivered(f"message {message.id} is delivered again in {found.again_seconds:.0f} s")
 
 
-def log_receipt(receipt: Receipt) -> None:
-    """Write the extent's one log line and its metrics."""
-    logger.set_correlation_id(receipt.job)
-    logger.info("extent", extra=asdict(receipt))
-    metrics.add_metric("Records", MetricUnit.Count, receipt.records)
-    metrics.add_metric("BadRecords", MetricUnit.Count, receipt.bad)
-    metrics.add_metric("FilteredRecords", MetricUnit.Count, receipt.filtered)
-    metrics.add_metric("BytesRead", MetricUnit.Bytes, receipt.bytes_read)
-    metrics.add_metric("ExtentSeconds", MetricUnit.Seconds, receipt.seconds)
-    metrics.add_metric("ExtentsFailed", MetricUnit.Count, receipt.outcome is Outcome.FAILED)
+def count_message(found: MessageDisposition) -> None:
+    """Count what became of a message and its job."""
+    ended = None if found.ended is None else found.ended.state
+    counted = {
+        MESSAGES_RETURNED: found.error,
+        MESSAGES_DEAD: found.dead,
+        FAILED_JOBS: ended is JobState.FAILED,
+        OBJECTS_DELIVERED: ended is JobState.DONE,
+    }
+    metrics.add(counted, connector=found.extent.connector if found.extent else "")
 
 
-def count_failures(metric: str, count: int) -> None:
-    """Count failures; those of a published version also by its number.
+def log_extent(extent: Extent, receipt: Receipt | None, started: float) -> None:
+    """Write the log line and the metrics of an attempt, and find its trace by its object."""
+    logger.set_correlation_id(extent.job)
+    if receipt is not None:
+        logger.info("extent", extra=_line(extent, receipt))
+        counted = {
+            RECORDS: receipt.records,
+            BAD_RECORDS: receipt.bad,
+            FILTERED_RECORDS: receipt.filtered,
+            BYTES_READ: receipt.bytes_read,
+            EXTENT_SECONDS: receipt.seconds,
+            EXTENTS_DELIVERED: receipt.outcome is Outcome.DONE,
+            EXTENTS_FAILED: receipt.outcome is Outcome.FAILED,
+        }
+        metrics.add(counted, connector=extent.connector)
+    send_subsegment(
+        "extent",
+        started=started,
+        failed=receipt is not None and receipt.outcome is Outcome.FAILED,
+        connector=extent.connector,
+        job=extent.job,
+        extent=extent.ordinal,
+        object=extent.version.uri,
+    )
 
-    A gradual deployment compares the versions.
-    """
-    metrics.add_metric(metric, MetricUnit.Count, count)
-    version = os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
-    if count and version != "$LATEST":
-        with single_metric(name=metric, unit=MetricUnit.Count, value=count) as counted:
-            counted.add_dimension("version", version)
+
+def _line(extent: Extent, receipt: Receipt) -> dict[str, object]:
+    return {"connector": extent.connector, "extent": extent.ordinal, **asdict(receipt)}

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 from tests.infra.conftest import Templates
-from tests.support.synthesis import ALARMS_ARN, environment, function, of_type
+from tests.infra.test_dashboard import body as dashboard_body
+from tests.support.synthesis import ALARMS_ARN, STAGES, environment, function, of_type
+
+from extentflow.metric_table import TABLE
 
 ALARM = "AWS::CloudWatch::Alarm"
 
@@ -141,6 +144,40 @@ def test_refused_notifications_are_reported_as_a_share(templates: Templates, sta
     name = {"plain": "4xx", "rest": "4XXError"}[stage]
     assert counted == {"part": (name, "Sum"), "whole": ("Count", "SampleCount")}
     assert alarm["Threshold"] == 50
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_alarms_and_dashboard_refer_to_metrics_and_dimensions_that_are_written(
+    templates: Templates, stage: str
+) -> None:
+    template = templates(stage)
+    found = [
+        (
+            str(metric["Namespace"]),
+            metric["MetricName"],
+            {each["Name"]: each["Value"] for each in metric["Dimensions"]},
+        )
+        for alarm in of_type(template, ALARM).values()
+        for metric in (
+            [each["MetricStat"]["Metric"] for each in alarm["Metrics"] if "MetricStat" in each]
+            if "Metrics" in alarm
+            else [alarm]
+        )
+    ]
+    for widget in dashboard_body(template)["widgets"]:
+        for namespace, *rest in widget["properties"].get("metrics", []):
+            if isinstance(namespace, str):
+                names = [each for each in rest[1:] if isinstance(each, str)]
+                found.append((namespace, rest[0], dict(zip(names[::2], names[1::2], strict=True))))
+    ours = [one for one in found if one[0].startswith("extentflow/")]
+
+    assert len(ours) > 15
+    for _, name, dimensions in ours:
+        entry = TABLE[name]
+        assert dimensions["service"] in entry.writers
+        assert {*dimensions} == {"service"} or (
+            entry.per_version and {*dimensions} == {"service", "version"}
+        )
 
 
 def _about(templates: Templates, variable: str) -> list[dict[str, Any]]:

@@ -1,16 +1,19 @@
 """The dashboard: its graphs show metrics that exist, and every alarm."""
 
 import json
+import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from aws_cdk.assertions import Template
 from tests.infra.conftest import Templates
-from tests.support.synthesis import PLAIN, STAGES, Bench, of_type
+from tests.support.synthesis import PLAIN, STAGES, Bench, function, of_type
 
 from extentflow.ledger.dynamodb_calls import JOBS_INDEX
+from extentflow.metric_table import TABLE
+from extentflow.model import Receipt
 
 DASHBOARD = "AWS::CloudWatch::Dashboard"
 SUBJECTS = ("Throughput", "Lag", "Failures", "Cost")
@@ -34,7 +37,7 @@ def shown(dashboard: dict[str, Any], subject: str) -> Iterator[list[Any]]:
     """Yield the metrics of the graphs of one subject."""
     for widget in dashboard["widgets"]:
         if widget["properties"].get("title", "").startswith(subject):
-            yield from widget["properties"]["metrics"]
+            yield from widget["properties"].get("metrics", [])
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -94,3 +97,36 @@ def test_a_stage_may_do_without(bench: Bench) -> None:
     template = bench.template(replace(PLAIN, dashboard=False))
 
     assert of_type(template, DASHBOARD) == {}
+
+
+def test_every_connector_is_shown_from_the_workers_log(templates: Templates) -> None:
+    template = templates("plain")
+    (widget,) = (one for one in body(template)["widgets"] if one["type"] == "log")
+
+    query = widget["properties"]["query"]
+
+    (log,) = re.findall(r"SOURCE '<(\w+)>'", query)
+    assert log in of_type(template, "AWS::Logs::LogGroup")
+    assert log == function(template, "worker")["LoggingConfig"]["LogGroup"]["Ref"]
+    # What a worker's line contains: a receipt, and its connector.
+    assert 'filter message = "extent"' in query
+    summed = {*re.findall(r"(?:sum|avg)\((\w+)", query)}
+    assert summed <= {field.name for field in fields(Receipt)}
+    assert query.partition(" by ")[2].startswith("connector")
+
+
+def test_measured_connectors_have_graphs_of_their_own(bench: Bench) -> None:
+    measured = replace(PLAIN, settings={"metrics.connectors": "orders,re*"})
+
+    before = [*shown(body(bench.template(PLAIN)), "Connectors")]
+    graphs = [*shown(body(bench.template(measured)), "Connectors")]
+
+    assert before == []
+    searches = [metric[0]["expression"] for metric in graphs]
+    pattern = re.compile(
+        r"SEARCH\('\{\"extentflow/plain\",connector\} MetricName=\"(\w+)\"', '\w+', 300\)"
+    )
+    names = [found[1] for one in searches if (found := pattern.fullmatch(one))]
+    assert len(names) == len(searches)
+    assert all(TABLE[name].per_connector for name in names)
+    assert {"Records", "FailedJobs", "OldestOpenJobSeconds", "ObjectsDelivered"} <= {*names}

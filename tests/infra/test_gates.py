@@ -1,4 +1,4 @@
-"""What has to be clean before anything is deployed: cdk-nag, cfn-lint, offline synthesis."""
+"""What has to be clean before a deployment: cdk-nag, cfn-lint, cfn-guard, offline synthesis."""
 
 import json
 import os
@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aws_cdk import aws_sqs as sqs
 from infra.project import Project
+from tests.support.control_tower import ControlTower
 from tests.support.synthesis import PLAIN, STAGES, Bench, checked_app
 
 ROOT = Project().root
@@ -27,6 +29,44 @@ ACCEPTED = {
     "AwsSolutions-L1": set(STAGES),
     "AwsSolutions-S1": set(STAGES),
     "AwsSolutions-SNS2": {"plain", "vpc", "spark", "canary", "brokers"},
+}
+# What AWS Control Tower's proactive controls refuse of these stages, and why it stays.
+IN_ALL = set(STAGES)
+ACCEPTED_CONTROLS: Mapping[str, tuple[set[str], str]] = {
+    "CT.APIGATEWAY.PR.1": ({"rest"}, "execution logs would hold notifications and keys of senders"),
+    "CT.APIGATEWAY.PR.2": ({"rest"}, "traces cost money; `tracing` of a stage turns them on"),
+    "CT.APIGATEWAY.PR.5": (
+        {"plain", "vpc", "spark", "canary"},
+        "senders have no identity in AWS; the receiver checks the proof of each request",
+    ),
+    "CT.CLOUDWATCH.PR.1": (
+        {"canary"},
+        "alarms of a deployment take it back; operators are notified by others",
+    ),
+    "CT.CLOUDWATCH.PR.2": (IN_ALL, "a year of logs costs money; `log_days` of a stage decides"),
+    "CT.CLOUDWATCH.PR.3": (
+        IN_ALL - {"rest"},
+        "log groups are encrypted by AWS's key, or by `kms_key_arn` of a stage",
+    ),
+    "CT.DYNAMODB.PR.2": (
+        IN_ALL - {"rest", "existing"},
+        "tables are encrypted by AWS's key, or by `kms_key_arn` of a stage",
+    ),
+    "CT.LAMBDA.PR.2": (
+        IN_ALL - {"existing"},
+        "permissions have a SourceArn; the rule reads none that Fn::Join makes",
+    ),
+    "CT.LAMBDA.PR.3": (
+        IN_ALL,
+        "only functions that connect to brokers need a VPC; `network` of a stage decides",
+    ),
+    "CT.S3.PR.2": (IN_ALL, "access to objects is logged by CloudTrail, if their owner wants it"),
+    "CT.S3.PR.9": (IN_ALL, "a lock would forbid `after.completion` to delete and move objects"),
+    "CT.S3.PR.10": (
+        IN_ALL - {"rest"},
+        "new buckets are encrypted by S3's key, or by `kms_key_arn` of a stage",
+    ),
+    "CT.SQS.PR.1": (IN_ALL, "the queues without a dead letter queue are dead letter queues"),
 }
 # A dependency that CDK writes although a reference implies it.
 REDUNDANT_DEPENDENCY = "W3005"
@@ -114,6 +154,41 @@ def test_cfn_lint_would_find_a_wrong_property(checked: dict[str, Path], tmp_path
     assert broken.read_text() != text
     assert found.returncode != 0
     assert "'many' is not of type 'integer'" in found.stdout
+
+
+@pytest.fixture(scope="module")
+def guard(tmp_path_factory: pytest.TempPathFactory) -> ControlTower:
+    return ControlTower.unpacked(tmp_path_factory.mktemp("guard"))
+
+
+def test_control_tower_refuses_only_what_is_explained(
+    checked: dict[str, Path], guard: ControlTower
+) -> None:
+    """A company's account may have these controls: CloudFormation then refuses what they find."""
+    refused = guard.refused(checked.values())
+
+    stages = {path: stage for stage, path in checked.items()}
+    found = {
+        control: {stages[path] for path, controls in refused.items() if control in controls}
+        for controls in refused.values()
+        for control in controls
+    }
+    assert found == {control: stages for control, (stages, _) in ACCEPTED_CONTROLS.items()}
+    assert all(len(reason.split()) > 5 for _, reason in ACCEPTED_CONTROLS.values())
+
+
+def test_control_tower_would_refuse_a_table_without_backups(
+    checked: dict[str, Path], guard: ControlTower, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.json"
+    backup = '"PointInTimeRecoveryEnabled": true'
+    text = checked["plain"].read_text()
+    assert backup in text
+    broken.write_text(text.replace(backup, '"PointInTimeRecoveryEnabled": false'))
+
+    refused = guard.refused([broken])
+
+    assert "CT.DYNAMODB.PR.1" in refused[broken]
 
 
 def test_the_project_is_synthesised_without_network_and_credentials(tmp_path: Path) -> None:

@@ -11,7 +11,10 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
+
+from extentflow.metric_table import CONNECTOR
 
 DELAY_SECONDS = 60.0
 ALARM = "AWS::CloudWatch::Alarm"
@@ -32,7 +35,10 @@ _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 @dataclass(frozen=True)
 class Point:
-    """One value of a metric; `owner` is its only dimension's value, as the template writes it."""
+    """One value of a metric; `owner` is its only dimension's value, as the template writes it.
+
+    That of a connector begins with `connector=`: its name may be that of a function.
+    """
 
     namespace: str
     metric: str
@@ -163,13 +169,17 @@ def owner_of(value: object) -> str:
 
 
 def emitted(line: Mapping[str, Any], at: float) -> Iterator[Point]:
-    """Yield the metrics of a log line in CloudWatch's embedded metric format, as of `at`."""
+    """Yield the metrics of a log line in CloudWatch's embedded metric format, as of `at`.
+
+    Those with two dimensions are left out: no alarm that this module evaluates has them.
+    """
     for directive in line["_aws"]["CloudWatchMetrics"]:
-        ((dimension,),) = directive["Dimensions"]
-        for metric in directive["Metrics"]:
+        alone = [one[0] for one in directive["Dimensions"] if len(one) == 1]
+        owners = [line[one] if one != CONNECTOR else f"{one}={line[one]}" for one in alone]
+        for owner, metric in product(owners, directive["Metrics"]):
             values = line[metric["Name"]]
             for value in values if isinstance(values, list) else [values]:
-                yield Point(directive["Namespace"], metric["Name"], line[dimension], at, value)
+                yield Point(directive["Namespace"], metric["Name"], owner, at, value)
 
 
 def metric_lines(log: str) -> list[dict[str, Any]]:

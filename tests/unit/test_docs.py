@@ -22,6 +22,7 @@ from extentflow.config.worker import CONFIG_VARIABLE, variable
 from extentflow.config.worker import TABLE as WORKER_KEYS
 from extentflow.discovery.sources import declared
 from extentflow.kafka import JOBS_TOPIC, PROGRESS_TOPIC, SCHEMAS_TOPIC
+from extentflow.metric_table import STREAM, TABLE
 from extentflow.wiring import check_connector
 
 ROOT = Path(__file__).parents[2]
@@ -264,16 +265,26 @@ def test_every_setting_of_a_stage_is_explained() -> None:
         assert given.split(", ") == [field.name for field in fields(kind)]
 
 
-def test_every_metric_is_written_by_a_function() -> None:
-    handlers = [path.read_text() for path in (ROOT / "functions").glob("*/handler.py")]
-    written = {name for text in handlers for name in re.findall(r'add_metric\(\s*"(\w+)"', text)}
-    text = section(EVENT_PATH[1], "Alarms").partition("Metrics without an alarm")[2]
-
-    named = {name for name in re.findall(r"`([A-Z]\w+)`", text) if not name.startswith("Status")}
+def test_the_metrics_of_functions_are_those_of_the_table() -> None:
+    text = section(EVENT_PATH[1], "Alarms").partition("Metrics have the namespace")[2]
+    lists, _, own = text.partition("With `metrics.connectors=")
+    first, *_ = lists.partition("- ")[2].partition("\n- ")
+    found = {one.name: one for one in TABLE.values() if {*one.writers} - {STREAM}}
 
     alarmed = {"FailedJobs", "StalledJobs", "MessagesReturned", "ReconciliationProblems"}
     alarmed |= {"OldestOpenJobSeconds"}
-    assert named == written - alarmed
+    assert metrics_in(lists) == found.keys() - alarmed
+    measured = {name for name, one in found.items() if one.per_connector}
+    assert metrics_in(first) | metrics_in(own) == measured
+    for name in re.findall(r"`(\w+)` \(`[a-z-]+`", lists):
+        assert f"`{name}` (`{found[name].connect}`" in lists
+    assert len(re.findall(r"\(`[a-z-]+`", lists)) == sum(
+        bool(one.connect) for one in found.values()
+    )
+
+
+def metrics_in(text: str) -> set[str]:
+    return {*re.findall(r"`([A-Z]\w+)`", text)}
 
 
 def test_the_declared_sources_of_the_page_are_sources() -> None:

@@ -11,12 +11,14 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from tests.support.xray import daemon
 
 from extentflow.discovery.admission import AdmissionResult, ArrivalPending
 from extentflow.discovery.report import Report
 from extentflow.engines.remote import RunState
-from extentflow.model import Job, JobState, ObjectVersion, Plan
+from extentflow.model import Job, JobState, ObjectVersion, Outcome, Plan, Receipt
 from extentflow.queue.consumer import MessageDisposition
+from extentflow.work_context import INVOCATION
 
 FUNCTIONS = Path(__file__).parents[3] / "functions"
 CONTEXT = SimpleNamespace(
@@ -149,19 +151,124 @@ def test_failures_of_a_published_version_are_counted_by_its_number(
     function.handler(messages("{}"), CONTEXT)
 
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    found = [line for line in lines if metric in line and "_aws" in line]
-    named = [line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] for line in found]
-    by_version = [] if version == "$LATEST" else [[["service", "version"]]]
-    assert sorted(map(sorted, [[sorted(one[0])] for one in named])) == [
-        [["service"]],
-        *by_version,
-    ]
-    assert [line["version"] for line in found if "version" in line] == (["7"] if by_version else [])
-    assert {float(value) for line in found for value in _values(line[metric])} == {1.0}
+    (found,) = [line for line in lines if metric in line and "_aws" in line]
+    by_version = [] if version == "$LATEST" else [["service", "version"]]
+    assert dimensions(found) == [["service"], *by_version]
+    assert found.get("version") == ("7" if by_version else None)
+    assert found[metric] == [1.0]
 
 
-def _values(given: float | list[float]) -> list[float]:
-    return given if isinstance(given, list) else [given]
+def dimensions(document: dict[str, Any]) -> list[list[str]]:
+    """Return the sets of dimensions under which a document's metrics are stored."""
+    (directive,) = document["_aws"]["CloudWatchMetrics"]
+    return [sorted(one) for one in directive["Dimensions"]]
+
+
+EXTENT = JOB.extent(2, 0, 4)
+RECEIPT = Receipt(JOB.id, 2, EXTENT.uri, Outcome.DONE, records=7, bytes_read=4, seconds=1.5)
+OPEN = "reconciliation of a connector"
+
+
+@pytest.mark.parametrize("measured", ["none", "ord*", "other"])
+def test_a_measured_connector_has_metrics_of_its_own_beside_the_total(
+    load: Load,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    measured: str,
+) -> None:
+    monkeypatch.setenv("EXTENTFLOW_METRICS_CONNECTORS", measured)
+    worker = load("worker")
+    done = MessageDisposition(receipt=RECEIPT, ended=job(JobState.DONE), extent=EXTENT)
+    monkeypatch.setattr(worker, "worker", lambda: SimpleNamespace(handle=lambda _message: done))
+
+    worker.handler(messages("{}"), CONTEXT)
+
+    documents = written(capsys)
+    totals = {name: value for one in documents for name, value in values(one).items()}
+    own = [one for one in documents if ["connector"] in dimensions(one)]
+    assert all(["service"] in dimensions(one) for one in documents)
+    assert totals["Records"] == totals["BytesRead"] + 3 == 7.0
+    assert totals["BadRecords"] == totals["FailedJobs"] == 0.0
+    assert [one["connector"] for one in own] == (["orders"] if measured == "ord*" else [])
+    # A 0 would be billed as a metric of the connector.
+    for one in own:
+        assert values(one) == {
+            "Records": 7.0,
+            "BytesRead": 4.0,
+            "ExtentSeconds": 1.5,
+            "ExtentsDelivered": 1.0,
+            "ObjectsDelivered": 1.0,
+        }
+
+
+def test_connectors_of_a_reconciliation_are_measured_beside_its_totals(
+    load: Load,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EXTENTFLOW_METRICS_CONNECTORS", "*")
+    reconciler = load("reconciler")
+    report = Report(oldest_open_seconds=61.0, jobs_failed=1).of("orders")
+    report += Report(oldest_open_seconds=5.0, jobs_failed=2).of("worker")
+    monkeypatch.setattr(reconciler, "reconciler", lambda: SimpleNamespace(run=lambda: report))
+
+    reconciler.handler({}, CONTEXT)
+
+    found = {json.dumps(dimensions(one)) + one.get("connector", ""): one for one in written(capsys)}
+    assert {name: values(one)["OldestOpenJobSeconds"] for name, one in found.items()} == {
+        '[["service"]]': 61.0,
+        '[["connector"]]orders': 61.0,
+        '[["connector"]]worker': 5.0,
+    }
+    assert values(found['[["service"]]'])["FailedJobs"] == 3.0
+    assert values(found['[["connector"]]worker']).keys() == {"FailedJobs", "OldestOpenJobSeconds"}
+    assert [line for line in caplog.messages if line == OPEN] == [OPEN] * 2
+
+
+def test_every_line_about_an_extent_names_connector_job_extent_and_trace(
+    load: Load, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trace is that of the message, which planner and workers have in common."""
+    worker = load("worker")
+    done = MessageDisposition(receipt=RECEIPT, extent=EXTENT)
+    monkeypatch.setattr(worker, "worker", lambda: SimpleNamespace(handle=lambda _message: done))
+    monkeypatch.setenv(INVOCATION, "Root=1-2-own;Parent=1;Sampled=0")
+    event = messages("{}")
+    event["Records"][0]["attributes"]["AWSTraceHeader"] = "Root=1-1-planner;Sampled=0"
+
+    worker.handler(event, CONTEXT)
+
+    (record,) = [one for one in caplog.records if one.message == "extent"]
+    line = json.loads(worker.logger.registered_handler.format(record))
+    keys = ("connector", "job", "extent", "trace", "records")
+    assert [line[key] for key in keys] == ["orders", JOB.id, 2, "1-1-planner", 7]
+
+
+@pytest.mark.parametrize("service", ["planner", "worker"])
+def test_a_sampled_trace_is_found_by_the_object_of_its_message(
+    load: Load, monkeypatch: pytest.MonkeyPatch, service: str
+) -> None:
+    done = MessageDisposition(receipt=RECEIPT, extent=EXTENT)
+    planned = [AdmissionResult((job(JobState.RUNNING),))]
+    function = load(service)
+    doubles = {
+        "worker": SimpleNamespace(handle=lambda _message: done),
+        "arrival_handler": SimpleNamespace(take=lambda _body, **_: planned),
+    }
+    opened = {"worker": "worker", "planner": "arrival_handler"}[service]
+    monkeypatch.setattr(function, opened, lambda: doubles[opened])
+    with daemon(monkeypatch) as received:
+        function.handler(messages("{}"), CONTEXT)
+        (segment,) = received()
+
+    extent = {"extent": 2} if service == "worker" else {}
+    assert segment["annotations"] == {
+        "connector": "orders",
+        "job": JOB.id,
+        "object": JOB.version.uri,
+        **extent,
+    }
 
 
 def test_the_reconciler_processes_only_the_run_of_an_end_event(
@@ -276,7 +383,18 @@ def messages(*bodies: str) -> dict[str, Any]:
 
 
 def counted(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Return the metrics that were printed."""
+    """Return the only document of metrics that was printed."""
+    (found,) = written(capsys)
+    return found
+
+
+def written(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """Return the documents of metrics that were printed."""
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    (found,) = [line for line in lines if "_aws" in line]
-    return dict(found)
+    return [line for line in lines if "_aws" in line]
+
+
+def values(document: dict[str, Any]) -> dict[str, float]:
+    """Return what a document counts."""
+    (directive,) = document["_aws"]["CloudWatchMetrics"]
+    return {one["Name"]: sum(document[one["Name"]]) for one in directive["Metrics"]}

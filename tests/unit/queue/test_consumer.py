@@ -32,6 +32,7 @@ from extentflow.queue.consumer import PAUSED_RECEIVES
 from extentflow.queue.dispatch import body_of
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
+from extentflow.work_context import label_lines
 
 LEASE_SECONDS = 3.0
 
@@ -152,11 +153,27 @@ def test_a_failed_extent_moves_to_the_dead_letter_queue_with_its_reason(golden: 
     answers = queued.drain(queued.worker())
 
     assert [answer.again_seconds is None for answer in answers] == [True, True]
+    assert [answer.dead for answer in answers] == [False, True]
+    assert [answer.extent for answer in answers] == list(queued.world.extents(job))
     assert [message.body for message in queued.dead.messages] == [second]
     assert first != second
     assert queued.reasons() == [queued.item(job, 1).error]
     golden(queued.reasons()[0])
     assert queued.now(job).state is JobState.FAILED
+
+
+def test_lines_about_a_message_name_its_connector_job_and_extent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    label_lines(caplog.handler)
+    queued = Queued()
+    job = queued.job(b"abcd!fgh")
+
+    queued.drain(queued.worker())
+
+    keys = ("connector", "job", "extent")
+    (line,) = (one for one in caplog.records if "goes to the dead letter queue" in one.message)
+    assert [getattr(line, key) for key in keys] == [job.connector, job.id, 1]
 
 
 def test_a_message_is_in_the_dead_letter_queue_before_it_is_over() -> None:

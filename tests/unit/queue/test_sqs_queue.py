@@ -31,6 +31,7 @@ from extentflow.queue.sqs_queue import (
     SqsQueue,
     connect,
 )
+from extentflow.work_context import INVOCATION, traced
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -97,6 +98,37 @@ class TestMissing(MissingQueueContract):
         return SqsQueue(URL, emulated.client)
 
 
+# -- traces ---------------------------------------------------------------------------------------
+
+OWN_TRACE = "Root=1-2-own;Parent=53995c3f42cd8ad8;Sampled=1"
+
+
+def sent_with(client: "SQSClient") -> list[str | None]:
+    """Collect the trace header of each request to SQS from now on."""
+    headers: list[str | None] = []
+
+    def seen(request: Any, **_: object) -> None:  # noqa: ANN401 - botocore's
+        header = request.headers.get("X-Amzn-Trace-Id")
+        headers.append(header.decode() if isinstance(header, bytes) else header)
+
+    client.meta.events.register("before-send.sqs.SendMessageBatch", seen)
+    return headers
+
+
+def test_a_functions_messages_carry_the_trace_of_its_invocation(
+    emulated: EmulatedPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK writes it to the request, and SQS keeps it with each message."""
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "planner")
+    monkeypatch.setenv(INVOCATION, OWN_TRACE)
+    headers = sent_with(emulated.client)
+
+    with traced(None):
+        emulated.queue().send(["a"])
+
+    assert headers == [OWN_TRACE]
+
+
 # -- batches --------------------------------------------------------------------------------------
 
 
@@ -139,6 +171,21 @@ def failed(*numbers: int, code: str = "InternalError", fault: bool = False) -> d
         for number in numbers
     ]
     return {"Failed": found}
+
+
+def test_messages_that_another_one_caused_carry_on_its_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The attribute goes over the header of the request."""
+    monkeypatch.setenv(INVOCATION, OWN_TRACE)
+    script = Script()
+
+    with traced("Root=1-1-planner;Sampled=1"):
+        script.queue().send(["a", "b"])
+
+    ((_, request),) = script.asked
+    given = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1-1-planner;Sampled=1"}}
+    assert [entry["MessageSystemAttributes"] for entry in request["Entries"]] == [given] * 2
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,13 @@ Format: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatc
 """
 
 import json
-import re
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from extentflow.metric_table import TABLE
 from extentflow.services.metrics import Metric, Metrics
-
-# Values of one run of a function; the others are counts.
-GAUGES = frozenset({"OldestOpenJobSeconds", "StalledJobs"})
-_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class FunctionMetrics:
@@ -64,14 +60,7 @@ def emitted(line: bytes) -> Iterator[tuple[Metric, float]]:
             name = found["Name"]
             values = document[name]
             for value in values if isinstance(values, list) else [values]:
-                yield _metric(name), float(value)
-
-
-def _metric(name: str) -> Metric:
-    written = f"extentflow_{_WORD.sub('_', name).lower()}"
-    if name in GAUGES:
-        return Metric(written, "gauge", f"{name} of the last run.")
-    return Metric(f"{written}_total", "counter", f"{name} since the functions were started.")
+                yield Metric.of(TABLE[name]), float(value)
 
 
 def _size(path: Path) -> int:

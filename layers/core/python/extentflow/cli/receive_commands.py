@@ -24,6 +24,7 @@ from extentflow.discovery.sources import SecretPathProof, Source, declared
 from extentflow.errors import Misconfigured
 from extentflow.http.receiving import ReceivingServer
 from extentflow.http.requests import HttpRequest, HttpResponse
+from extentflow.metric_table import BY_STATUS
 from extentflow.services.metrics import Metric, Metrics, serve_metrics
 
 if TYPE_CHECKING:
@@ -32,14 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# By the class of the status, as the receiver function names them in CloudWatch.
-METRICS = (
-    Metric(
-        "extentflow_status2xx_total", "counter", "Requests whose notification is stored; probes."
-    ),
-    Metric("extentflow_status4xx_total", "counter", "Requests that were refused."),
-    Metric("extentflow_status5xx_total", "counter", "Requests that the sender repeats."),
-)
+METRICS = tuple(map(Metric.of, BY_STATUS.values()))
 
 Sources = Annotated[
     Path,
@@ -210,7 +204,7 @@ class Responder:
         return response
 
     def _count(self, response: HttpResponse) -> None:
-        self.metrics.update({f"extentflow_status{response.status // 100}xx_total": 1})
+        self.metrics.update({BY_STATUS[response.status // 100].prometheus: 1})
 
     def _by(self, call: Callable[[Receiver], T]) -> T | HttpResponse:
         try:

@@ -19,6 +19,18 @@ from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, Master, MetricsAddress
 from extentflow.config.worker import OPTIONS
 from extentflow.errors import Misconfigured
+from extentflow.metric_table import (
+    BAD_RECORDS,
+    BYTES_READ,
+    EXTENTS,
+    EXTENTS_FAILED,
+    EXTENTS_IN_WORK,
+    EXTENTS_WAITING,
+    FILTERED_RECORDS,
+    RECORDS,
+    TRIGGER_SECONDS,
+    TRIGGERS,
+)
 from extentflow.plugins import from_extra
 from extentflow.services.metrics import Metric, Metrics, serve_metrics
 
@@ -42,30 +54,19 @@ WRITTEN = {
     "parallelism": "--cores",
 }
 
-# Names of metrics, without their prefix, and the field of a trigger that each is.
+# The field of a trigger that each metric is.
 OBSERVED = {
-    "extents_total": "extents",
-    "extents_failed_total": "failed",
-    "records_total": "records",
-    "bad_records_total": "bad",
-    "filtered_records_total": "filtered",
-    "bytes_read_total": "bytes_read",
-    "trigger_seconds_total": "seconds",
-    "extents_waiting": "waiting",
-    "extents_in_work": "hidden",
+    EXTENTS: "extents",
+    EXTENTS_FAILED: "failed",
+    RECORDS: "records",
+    BAD_RECORDS: "bad",
+    FILTERED_RECORDS: "filtered",
+    BYTES_READ: "bytes_read",
+    TRIGGER_SECONDS: "seconds",
+    EXTENTS_WAITING: "waiting",
+    EXTENTS_IN_WORK: "hidden",
 }
-METRICS = (
-    Metric("extentflow_triggers_total", "counter", "Triggers that ended."),
-    Metric("extentflow_extents_total", "counter", "Extents that became final."),
-    Metric("extentflow_extents_failed_total", "counter", "Extents that became FAILED."),
-    Metric("extentflow_records_total", "counter", "Records committed to Kafka."),
-    Metric("extentflow_bad_records_total", "counter", "Bad records."),
-    Metric("extentflow_filtered_records_total", "counter", "Records that transforms removed."),
-    Metric("extentflow_bytes_read_total", "counter", "Bytes read from object stores."),
-    Metric("extentflow_trigger_seconds_total", "counter", "Seconds that triggers took."),
-    Metric("extentflow_extents_waiting", "gauge", "Extents that waited at the last trigger."),
-    Metric("extentflow_extents_in_work", "gauge", "Extents in work at the last trigger."),
-)
+METRICS = tuple(Metric.of(entry) for entry in (TRIGGERS, *OBSERVED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,9 +274,9 @@ def _report(
 ) -> None:
     totals.update(extents=triggered.extents, failed=triggered.failed)
     values: dict[str, float] = {
-        f"extentflow_{name}": getattr(triggered, field) for name, field in OBSERVED.items()
+        entry.prometheus: getattr(triggered, field) for entry, field in OBSERVED.items()
     }
-    observed.update({**values, "extentflow_triggers_total": 1})
+    observed.update({**values, TRIGGERS.prometheus: 1})
     if as_json:
         sys.stdout.write(output.json_text(triggered) + "\n")
         sys.stdout.flush()  # a program that reads a pipe waits for this line

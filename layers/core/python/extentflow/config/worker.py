@@ -164,6 +164,11 @@ class WorkerSettings:
     )
     extents_queue_url: str | None = key(URL, "The SQS queue of extents, which workers read.")
     extents_dlq_url: str | None = key(URL, "Where FAILED extents wait for a replay.")
+    metrics_connectors: tuple[str, ...] = key(
+        PATTERNS,
+        "The connectors of which functions write metrics of their own: patterns, or `none`.",
+        default=(),
+    )
     receiver_secret_id: str | None = key(
         TEXT, "The secret in Secrets Manager that verifies notifications over HTTP."
     )

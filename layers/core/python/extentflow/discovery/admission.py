@@ -37,6 +37,7 @@ from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import Backfill, Queue
 from extentflow.queue.consumer import PAUSED_RECEIVES
+from extentflow.work_context import working_on
 
 log = logging.getLogger(__name__)
 
@@ -163,14 +164,15 @@ class JobAdmission:
                 why = f"{arrival.uri}: no time left for connector {config.name}"
                 errors.append(ArrivalPending(why))
                 continue
-            try:
-                with contain_defects(f"connector {config.name}, {arrival.uri}"):
-                    state = self.context.state(config)
-                    job = self._job(config, revision, arrival) if state is _ENABLED else None
-            except ExtentflowError as exc:
-                log.warning("connector %s, %s: %s", config.name, arrival.uri, exc)
-                errors.append(exc)
-                continue
+            with working_on(connector=config.name):
+                try:
+                    with contain_defects(f"connector {config.name}, {arrival.uri}"):
+                        state = self.context.state(config)
+                        job = self._job(config, revision, arrival) if state is _ENABLED else None
+                except ExtentflowError as exc:
+                    log.warning("connector %s, %s: %s", config.name, arrival.uri, exc)
+                    errors.append(exc)
+                    continue
             jobs += [] if job is None else [job]
             waiting += [config.name] if state is ConnectorState.PAUSED else []
         unmatched = not (here or errors)
@@ -189,7 +191,7 @@ class JobAdmission:
             return None
         job = self.planner.admit(self.context.request(config, revision, version))
         try:
-            with contain_defects(job.version.uri):
+            with contain_defects(job.version.uri), working_on(job=job.id):
                 return self.start(job)
         except Defect as exc:
             if job.state is not JobState.PLANNING:

@@ -97,7 +97,12 @@ class Reconciler:
         )
         names = list(self.ledger.connectors.names())
         self.random.shuffle(names)
-        yield from interleave({f"jobs of connector {name}": watch.scan(name) for name in names})
+        yield from interleave(
+            {
+                f"jobs of connector {name}": (step.of(name) for step in watch.scan(name))
+                for name in names
+            }
+        )
 
     def _job_events(self) -> Iterator[Report]:
         published = PUBLISHED_AT_ONCE
@@ -113,7 +118,8 @@ class Reconciler:
 
         def listing(name: str, revision: int) -> Iterator[Report]:
             if self.ledger.connectors.state(name) is ConnectorState.ENABLED:
-                yield from discovery.scan(self.context.listed_prefix(name, revision))
+                for step in discovery.scan(self.context.listed_prefix(name, revision)):
+                    yield step.of(name)
 
         yield from interleave(
             {f"listing for connector {c.name}": listing(c.name, c.revision) for c in connectors}

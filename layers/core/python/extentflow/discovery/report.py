@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -21,9 +21,10 @@ log = logging.getLogger(__name__)
 class Report:
     """What one run, or one step, did. `problems` counts failed steps.
 
-    `jobs_failed` became FAILED in this run, `jobs_stalled` currently make no progress;
-    `listings_finished` names connectors. `oldest_open_seconds` is the age of the oldest open job of
-    a running connector, 0 if there is none; a sum has the greater one.
+    `jobs_failed` became FAILED in this run, `jobs_done` DONE; `jobs_stalled` currently make no
+    progress; `listings_finished` names connectors. `oldest_open_seconds` is the age of the oldest
+    open job of a running connector, 0 if there is none; a sum has the greater one. `by_connector`
+    has the part of each connector for which something was done or found.
     """
 
     slots_recovered: int = 0
@@ -38,19 +39,28 @@ class Report:
     listings_finished: tuple[str, ...] = ()
     problems: int = 0
     oldest_open_seconds: float = 0.0
+    jobs_done: int = 0
+    by_connector: Mapping[str, Report] = field(default_factory=dict, hash=False)
 
     def __add__(self, other: Report) -> Report:
         """Return the sum of both."""
-        names = [field.name for field in fields(self)]
-        total = Report(*(getattr(self, name) + getattr(other, name) for name in names))
+        total = Report(**{name: getattr(self, name) + getattr(other, name) for name in _SUMMED})
         oldest = max(self.oldest_open_seconds, other.oldest_open_seconds)
-        return replace(total, oldest_open_seconds=oldest)
+        parts = dict(self.by_connector)
+        for name, part in other.by_connector.items():
+            parts[name] = parts[name] + part if name in parts else part
+        return replace(total, oldest_open_seconds=oldest, by_connector=parts)
+
+    def of(self, connector: str) -> Report:
+        """Return this as a report about one connector."""
+        return self if self == _OVER else replace(self, by_connector={connector: self})
 
     def to_log(self) -> dict[str, Any]:
-        """Return the fields of the run's log line."""
-        return asdict(self)
+        """Return the fields of the run's log line; connectors have lines of their own."""
+        return {name: getattr(self, name) for name in _SUMMED}
 
 
+_SUMMED = [one.name for one in fields(Report) if one.name != "by_connector"]
 _OVER = Report()
 
 

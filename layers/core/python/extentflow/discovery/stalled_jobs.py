@@ -30,6 +30,7 @@ from extentflow.model import Job, JobState
 from extentflow.queue import Queue
 from extentflow.queue.dispatch import UnfinishedDispatch
 from extentflow.queue.routing import JobRouter
+from extentflow.work_context import working_on
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,8 @@ class StalledJobScanner:
                 ROUNDS.write(notes, key, behind)
                 return
             what = f"job {job.id} of {job.version.uri}"
-            step = attempt_step(what, partial(check, job, active=active))
+            with working_on(connector=connector, job=job.id):
+                step = attempt_step(what, partial(check, job, active=active))
             touched = step.jobs_resumed or step.jobs_closed
             behind += not touched or self._now(job).state is state
             is_open = active and not step.jobs_closed and not step.jobs_failed
@@ -146,14 +148,15 @@ class StalledJobScanner:
         planned = self.router.start(job, late=self.late)
         if planned.state is JobState.PLANNING:
             self._mark(planned, _plan(planned))
-        return Report(jobs_resumed=1, jobs_failed=_failed(planned))
+        return Report(jobs_resumed=1, jobs_failed=_failed(planned), jobs_done=_done(planned))
 
     def _check_running(self, job: Job, *, active: bool) -> Report:
         progress = self.ledger.jobs.progress(job.id)
         if rules.verdict(job, progress) is not None:
             closed = self.ledger.jobs.close(job.id)
-            ended = not closed.state.open
-            return Report(jobs_closed=1, jobs_failed=_failed(closed)) if ended else NOTHING
+            if closed.state.open:
+                return NOTHING
+            return Report(jobs_closed=1, jobs_failed=_failed(closed), jobs_done=_done(closed))
         if job.cluster != self.cluster:
             return NOTHING
         seen = f"{job.reopened}:{progress.done}:{progress.failed}" if active else "PAUSED"
@@ -233,6 +236,10 @@ def is_empty(queue: Queue) -> bool:
 
 def _failed(job: Job) -> int:
     return int(job.state is JobState.FAILED)
+
+
+def _done(job: Job) -> int:
+    return int(job.state is JobState.DONE)
 
 
 def _plan(job: Job) -> str:

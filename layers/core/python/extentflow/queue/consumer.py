@@ -36,6 +36,7 @@ from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import JOB_ID_DIGITS, Extent, ExtentState, Job, JobState, Outcome, Receipt
 from extentflow.queue import Message, Queue
 from extentflow.queue.dispatch import ExtentDispatcher
+from extentflow.work_context import working_on
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +52,16 @@ class MessageDisposition:
     """The result of a message: delete it, or show it after `again_seconds`; and the receipt.
 
     `ended` is its job if that ended and its event is not yet published. `error`: it returns because
-    of an error, not because its extent is busy or its connector paused.
+    of an error, not because its extent is busy or its connector paused. `dead`: it was moved to the
+    dead letter queue. `extent` is None if the message contains none.
     """
 
     again_seconds: float | None = None
     receipt: Receipt | None = None
     ended: Job | None = None
     error: bool = False
+    dead: bool = False
+    extent: Extent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +88,16 @@ class QueueWorker:
 
     def handle(self, message: Message) -> MessageDisposition:
         """Process a message. One that is not done returns; so does one whose defect is raised."""
-        try:
-            return self._handle(message)
-        except ExtentflowError as exc:
-            log.warning("message %s returns to the queue: %s", message.id, exc)
-            return MessageDisposition(self._delay(message), error=True)
-
-    def _handle(self, message: Message) -> MessageDisposition:
         extent = read_extent(message.body)
+        with working_on(**_keys(extent)):
+            try:
+                found = self._handle(message, extent)
+            except ExtentflowError as exc:
+                log.warning("message %s returns to the queue: %s", message.id, exc)
+                found = MessageDisposition(self._delay(message), error=True)
+        return replace(found, extent=extent)
+
+    def _handle(self, message: Message, extent: Extent | None) -> MessageDisposition:
         if extent is None:
             return self._dead_letter(message, "not an extent of schema version 1; it was not read")
         # Not what was received: versions without groups sent messages too.
@@ -123,10 +129,11 @@ class QueueWorker:
             owner = "is unknown" if job is None else f"belongs to connector {job.connector}"
             return self._dead_letter(message, f"{why}, and job {extent.job} {owner}")
         job = self.ledger.jobs.end(extent.job, JobState.CANCELLED, why)
+        found = MessageDisposition()
         if failed:
             remedy = f"`extentflow resume {job.connector}`, then `extentflow replay {job.id}`"
-            self._dead_letter(message, f"{why}, job {job.id} is {job.state}; {remedy}")
-        return self._publish_end(job, MessageDisposition())
+            found = self._dead_letter(message, f"{why}, job {job.id} is {job.state}; {remedy}")
+        return self._publish_end(job, found)
 
     def _reopen(self, extent: Extent, message: Message) -> MessageDisposition | None:
         job = self.ledger.jobs.get(extent.job)
@@ -171,9 +178,10 @@ class QueueWorker:
         if receipt.outcome is Outcome.DONE and job is not None:
             job = self.dispatch.follow(job, extent)
         superseded = job is not None and job.state is JobState.SUPERSEDED
+        found = MessageDisposition()
         if receipt.outcome is Outcome.FAILED and not superseded:
-            self._dead_letter(message, receipt.reason)
-        return self._publish_end(job, MessageDisposition(receipt=receipt))
+            found = self._dead_letter(message, receipt.reason)
+        return self._publish_end(job, replace(found, receipt=receipt))
 
     def _publish_end(self, job: Job | None, answer: MessageDisposition) -> MessageDisposition:
         """Publish a job's end after everything else; this never changes the disposition.
@@ -193,7 +201,7 @@ class QueueWorker:
         """Move a message to the dead letter queue: send first, so that it is never lost."""
         log.warning("message %s goes to the dead letter queue: %s", message.id, why)
         self.dead.send([message.body], reason=why, group=message.group)
-        return MessageDisposition()
+        return MessageDisposition(dead=True)
 
     def _delay(self, message: Message) -> float:
         return return_seconds(
@@ -202,6 +210,13 @@ class QueueWorker:
             first_seconds=self.first_delay_seconds,
             longest_seconds=self.longest_delay_seconds,
         )
+
+
+def _keys(extent: Extent | None) -> dict[str, object]:
+    """Return the keys of the log lines about an extent."""
+    if extent is None:
+        return {}
+    return {"connector": extent.connector, "job": extent.job, "extent": extent.ordinal}
 
 
 def return_seconds(

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -20,6 +20,7 @@ from extentflow.aws import (
 from extentflow.errors import Misconfigured, QueueUnavailable
 from extentflow.queue import BATCH_MESSAGES, UNSENDABLE, Depth, Message
 from extentflow.retry import Clock
+from extentflow.work_context import outgoing_header
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -33,6 +34,7 @@ LONGEST_DELAY_SECONDS = 39_600  # the limit above counts from when the message w
 REASON = "extentflow.reason"
 REASON_TYPE = "String"
 REASON_BYTES = 4_000
+TRACE_HEADER: Final = "AWSTraceHeader"  # SQS does not count it as part of the message
 SEND_TRIES = 5
 
 # Also of entries that are said to be the sender's fault: throttling by KMS is.
@@ -191,6 +193,10 @@ def _entry(body: str, reason: str, group: str) -> "SendMessageBatchRequestEntryT
     entry: SendMessageBatchRequestEntryTypeDef = {"Id": "", "MessageBody": body}
     if group:
         entry["MessageGroupId"] = group
+    if (trace := outgoing_header()) is not None:
+        entry["MessageSystemAttributes"] = {
+            TRACE_HEADER: {"DataType": REASON_TYPE, "StringValue": trace}
+        }
     room = BATCH_BYTES - _bytes(body) - len(REASON) - len(REASON_TYPE)
     sendable = UNSENDABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", reason)
     kept = sendable.encode()[: max(0, min(REASON_BYTES, room))]

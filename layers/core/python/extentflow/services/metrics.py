@@ -1,7 +1,6 @@
 """Metrics of a process in Prometheus's text format, and the HTTP server that a scraper reads.
 
-The names are those of the functions' metrics in CloudWatch, as Prometheus writes names:
-`BadRecords` is `extentflow_bad_records_total`.
+Names and meanings are those of `extentflow.metric_table`.
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
@@ -16,6 +15,7 @@ from typing import Literal
 
 from extentflow.errors import Misconfigured
 from extentflow.http.serving import Handler, HttpServer
+from extentflow.metric_table import MetricEntry
 from extentflow.wording import plain
 
 PATH = "/metrics"
@@ -31,6 +31,12 @@ class Metric:
     name: str
     kind: Literal["counter", "gauge"]
     help: str
+
+    @classmethod
+    def of(cls, entry: MetricEntry) -> Metric:
+        """Return a metric of the table."""
+        meaning = f"{entry.meaning[0].upper()}{entry.meaning[1:]}."
+        return cls(entry.prometheus, "gauge" if entry.gauge else "counter", meaning)
 
 
 class Metrics:

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from extentflow.config.connector import SPLITTABLE_COMPRESSIONS, ConnectorConfig
 from extentflow.config.connector_keys import AUTO, LAMBDA, LOCAL_FILE, SPARK
-from extentflow.config.worker import IGNORE, WorkerSettings, variable
+from extentflow.config.files import read_if_present
+from extentflow.config.worker import IGNORE, WorkerSettings, load, variable
 from extentflow.delivery.slots import Slots
 from extentflow.discovery import Arrival
 from extentflow.discovery.admission import ArrivalHandler, JobAdmission, UnparsedConnector
@@ -76,6 +77,11 @@ class Deadline:
 
     def seconds_left(self) -> float:
         return self._end - self._monotonic()
+
+
+def measured_connectors() -> tuple[str, ...]:
+    """Return the setting `metrics.connectors` of the environment. Raises Misconfigured."""
+    return load(os.environ, read_text=read_if_present, brokers=False).metrics_connectors
 
 
 def queue(settings: WorkerSettings, field: str) -> SqsQueue:
