@@ -2,7 +2,7 @@
 
 import gc
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -31,6 +31,7 @@ from extentflow.errors import (
     ObjectArchived,
     Permanent,
     PositionGone,
+    ProducerSpent,
     ProgressUnknown,
     SinkUnavailable,
     StoreUnavailable,
@@ -38,13 +39,14 @@ from extentflow.errors import (
     UnsupportedType,
 )
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
-from extentflow.kafka import ProducerSettings, Records
+from extentflow.kafka import ProducerSettings, Records, RejectedRecord, SlotProgress
 from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.kafka.topic_limits import TopicLimits
 from extentflow.model import ObjectVersion
 from extentflow.services.composition import open_dead_letters
 from extentflow.services.dead_letter_queues import read_repairs, repair_line
 from extentflow.storage import ObjectStore
+from extentflow.testing.broker import MemorySink
 from extentflow.wiring.redeliveries import changed_keys, open_redelivery
 
 DEAD = "dead"
@@ -1191,6 +1193,35 @@ def test_repaired_records_of_each_line_format_are_delivered(
 
     assert (found.records, found.bad, found.left) == (1, 0, 0), found.reasons
     assert values(runtime)[-1] == expected
+
+
+def test_a_replay_uses_a_new_producer_after_each_slow_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    delivered = values(runtime)
+    runtime.put_connector(**tolerant(**RIGHT))
+    commit, send = MemorySink.commit, MemorySink.send
+    slow: list[MemorySink] = []
+
+    def commit_slowly(self: MemorySink, progress: SlotProgress) -> None:
+        commit(self, progress)
+        slow.append(self)
+
+    def send_unless_spent(self: MemorySink, records: Records) -> Sequence[RejectedRecord]:
+        if self in slow:
+            raise ProducerSpent("a transaction took 0.14 s to end")
+        return send(self, records)
+
+    monkeypatch.setattr(MemorySink, "commit", commit_slowly)
+    monkeypatch.setattr(MemorySink, "send", send_unless_spent)
+
+    found = open_dead_letters(runtime, "c").replay(letters_per_transaction=1)
+
+    assert (found.records, found.bad, found.left) == (3, 1, 0)
+    assert len(values(runtime)) == len(delivered) + 3
+    assert len(slow) == 4
+    assert open_dead_letters(runtime, "c").replay().records == 0
 
 
 def test_discarded_letters_deliver_nothing_and_the_others_stay_as_they_are() -> None:

@@ -44,6 +44,7 @@ from extentflow.errors import (
     ObjectChanged,
     ObjectGone,
     Permanent,
+    ProducerSpent,
     ProgressUnknown,
     RecordsRejected,
     UnsupportedFormat,
@@ -279,6 +280,8 @@ class Redelivery:
                     if rejections.letters:
                         raise CorruptRecord(f"topic {self.topic}: {exc.why}") from exc
                     log.info("topic %s: %s; sending fewer at once", self.topic, exc)
+                except ProducerSpent as exc:
+                    log.info("topic %s: %s", self.topic, exc)
                 else:
                     break
 
