@@ -20,8 +20,10 @@ ARCHIVE := build/spark/aarch64/archive.json
 CLASSES := build/jvm/spark.jsa
 LIBRARY := $(shell find layers/core/python/extentflow jobs -type f -not -path '*/__pycache__/*')
 CDK := node_modules/.bin/cdk
-# Each suite writes its results to build/test/.
-PYTEST = $(BIN)/pytest -q --numprocesses $(PROCESSES) --junitxml=build/test/$@.xml --dist
+# Each suite writes its results to build/test/, and has a cache of its own because two suites run at once.
+PYTEST = $(BIN)/pytest -q --numprocesses $(PROCESSES) --junitxml=build/test/$@.xml -o cache_dir=.pytest_cache/$@ --dist
+# Unit tests need the CPU while tests on servers wait. Where make can, the output of each suite stays together.
+TOGETHER = --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 # Markers that `make test` deselects (pyproject.toml) and `make test-all` runs.
 LEFT_OUT := $(shell sed -nE 's/^ +"-m=not \((.*)\)",.*/\1/p' pyproject.toml)
 SHELL := /bin/bash
@@ -69,7 +71,9 @@ demo-lake: setup ## An object through Kafka into an Iceberg table, as columns an
 
 test: setup ## Lint, types, import contracts, unit, laws, infra, integration; eight minutes on two cores
 	@started=$$SECONDS; \
-	$(MAKE) --no-print-directory lint unit infra integration; code=$$?; \
+	$(MAKE) --no-print-directory lint && \
+	echo "two suites at a time; each prints its output when it ends" && \
+	$(MAKE) --no-print-directory $(TOGETHER) integration unit infra; code=$$?; \
 	echo "make test: $$([ $$code = 0 ] && echo passed || echo FAILED) after $$((SECONDS - started)) s"; exit $$code
 
 test-all: test rest ## `test`, then what it leaves out (archives, attacks, chaos, clusters, fuzzing, outages, long tests, variants)

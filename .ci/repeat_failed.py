@@ -1,6 +1,6 @@
 """Repeat the failed tests of the suites named as arguments: at most three, once.
 
-A suite leaves its outcomes in build/test/SUITE.xml, pytest the names of failed tests in its cache.
+A suite leaves its outcomes in build/test/SUITE.xml, the names of its failed tests in its cache.
 Exit code 0 only where every suite ran to its end and every repeated test passes.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 OUTCOMES = Path("build/test")
-LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+CACHES = Path(".pytest_cache")
 MOST_REPEATED = 3
 PASSED, NOTHING_COLLECTED = 0, 5
 
@@ -22,7 +22,9 @@ def main(suites: Sequence[str]) -> int:
     for problem in unfinished(suites):
         print(f"CI failed: {problem}")
         return 1
-    failed = sorted(json.loads(LAST_FAILED.read_text())) if LAST_FAILED.exists() else []
+    caches = [CACHES / suite / "v/cache/lastfailed" for suite in suites]
+    lists = [json.loads(one.read_text()) for one in caches if one.exists()]
+    failed = sorted({name for names in lists for name in names})
     if not failed:
         print("CI failed: no test did; see the errors of make above")
         return 1
