@@ -1021,7 +1021,7 @@ def test_a_transaction_ends_when_its_time_is_over() -> None:
 
 
 def test_what_was_sent_is_not_in_memory_when_the_next_letters_are_decoded() -> None:
-    rows = 8
+    rows = 4
     runtime = runtime_with(HEAD + b"x,y\n" * rows, **CAST)
     runtime.put_connector(**tolerant())
     held: list[int] = []
