@@ -55,7 +55,7 @@ class Brokers(Construct):
             "Group",
             group_description=f"Brokers of {name}",
             vpc_id=network.vpc_id,
-            # Brokers call nobody in the VPC. Without any rule, AWS would allow all traffic.
+            # Brokers connect to nothing in the VPC. Without any rule, AWS would allow all traffic.
             security_group_egress=[
                 ec2.CfnSecurityGroup.EgressProperty(
                     ip_protocol="icmp",

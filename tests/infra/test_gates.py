@@ -36,7 +36,7 @@ ACCEPTED_CONTROLS: Mapping[str, tuple[set[str], str]] = {
     "CT.APIGATEWAY.PR.1": ({"rest"}, "execution logs would hold notifications and keys of senders"),
     "CT.APIGATEWAY.PR.2": ({"rest"}, "traces cost money; `tracing` of a stage turns them on"),
     "CT.APIGATEWAY.PR.5": (
-        {"plain", "vpc", "spark", "canary"},
+        {"plain", "vpc", "spark", "canary", "brokers"},
         "senders have no identity in AWS; the receiver checks the proof of each request",
     ),
     "CT.CLOUDWATCH.PR.1": (
