@@ -71,7 +71,10 @@ def _deliver(rig: Rig, data: tpch.DataSet, run: str) -> dict[str, Any]:
     # Lines, because a status is not shown where the output is a pipe.
     console.print(f"verifying: reading the rows of {data.path.name}", highlight=False)
     truth = tpch.truth(data)
-    console.print(f"verifying: counting {truth.rows:,} rows in topic {topic}, comparing samples in full", highlight=False)
+    console.print(
+        f"verifying: counting {truth.rows:,} rows in topic {topic}, comparing samples in full",
+        highlight=False,
+    )
     verdict = verify(rig.kafka, topic, truth, notify=console.print)
     for line in verdict.wrong[:5]:
         console.print(f"[red]{line}[/red]")

@@ -23,7 +23,7 @@ ROOT = Path.cwd()
 STOPPED = 130
 ERRORS = (ExtentflowError, LocalStackError, CommandError, subprocess.SubprocessError)
 COUNTED = ("records", "duplicates", "missing", "foreign")
-console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
+console = Console(stderr=True, width=None if sys.stderr.isatty() else 120, emoji=False)
 
 
 def ended(target: str, main: Callable[[], int]) -> int:

@@ -92,7 +92,7 @@ def up(
         "registry": registry_port,
     }
     ports = {name: port for name, port in asked.items() if port is not None}
-    notes = Console(stderr=True, highlight=False, soft_wrap=True)
+    notes = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     stack = _stack(directory, ports, notes)
     usual = (*LIGHT, *AWS) if aws or stack.uses_aws else LIGHT
     outcomes = stack.up(names or usual)
@@ -110,7 +110,9 @@ def up(
 @app.command()
 def down(names: _Names = None, *, directory: _Directory = None, as_json: _Json = False) -> None:
     """Stop running servers; their data stays."""
-    stopped = _stack(directory, {}, Console(stderr=True, soft_wrap=True)).down(names or ())
+    stopped = _stack(directory, {}, Console(stderr=True, soft_wrap=True, emoji=False)).down(
+        names or ()
+    )
     if as_json:
         typer.echo(json.dumps({"stopped": stopped}))
     else:
@@ -127,7 +129,7 @@ def show(
     ] = False,
 ) -> None:
     """Show the running servers, with the variables for a shell."""
-    stack = _stack(directory, {}, Console(stderr=True, soft_wrap=True))
+    stack = _stack(directory, {}, Console(stderr=True, soft_wrap=True, emoji=False))
     if as_json:
         _print_json(stack)
     elif env:

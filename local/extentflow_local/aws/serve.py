@@ -91,7 +91,7 @@ def serve(
     from extentflow_local.stack.ledgers import unused_ledger
     from extentflow_local.stack.stack import AWS, LIGHT, Stack
 
-    notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True, emoji=False)
     settings = LocalSettings.from_environment()
     if directory is not None:
         settings = replace(settings, root=directory.resolve())

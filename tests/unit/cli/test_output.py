@@ -106,6 +106,19 @@ def test_a_table_keeps_what_looks_like_markup(capsys: pytest.CaptureFixture[str]
     assert "DONE" in out
 
 
+def test_a_name_between_colons_is_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:shop"
+
+    output.print_table(("object",), [("in/:smile:.csv",)])
+    output.say(f"secret {arn}")
+    output.note(f"secret {arn}")
+
+    shown = capsys.readouterr()
+    assert "in/:smile:.csv" in shown.out
+    assert f"secret {arn}" in shown.out
+    assert f"secret {arn}" in shown.err
+
+
 def test_a_long_cell_is_folded_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("object",), [("k" * 10_000,)])
 

@@ -61,8 +61,9 @@ size, counted = wording.format_bytes, wording.counted
 # Clients log every retry, Spark's with traces; their outcome is in our own messages.
 CLIENT_LOGS = ("extentflow.kafka", "py4j")
 
-out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
-err = Console(stderr=True, soft_wrap=True)
+# `:secret:` in a text, for example an ARN, is no emoji.
+out = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS, emoji=False)
+err = Console(stderr=True, soft_wrap=True, emoji=False)
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
