@@ -11,6 +11,7 @@ from extentflow.errors import Misconfigured
 
 from .config_cluster import IAM_PORT, LATER, NewCluster
 from .config_spark import ABSENT_REGIONS, SERVED_ZONES, Spark
+from .typed_settings import TypedSettings
 
 # Limits of AWS for the maximum concurrency of one SQS event source.
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1_000
@@ -122,7 +123,7 @@ class Unmatched(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class Bucket(TypedSettings):
     """A bucket whose new objects are delivered; the stack creates it unless `exists`.
 
     `kms_key_arn` is the key of encrypted objects. `account` owns the bucket, where that is not the
@@ -160,7 +161,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(TypedSettings):
     """A Kafka cluster: an existing one, or the one of MSK that the stack creates (`created`).
 
     `arn` is that of an MSK cluster, for `iam`, or instead of `bootstrap_servers`. `secret_arn` is
@@ -214,7 +215,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subnet:
+class Subnet(TypedSettings):
     """A private subnet from which the brokers can be reached.
 
     `zone_id` is the id of its availability zone, such as `use1-az4`: each account maps names of
@@ -228,7 +229,7 @@ class Subnet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class Network(TypedSettings):
     """The brokers' VPC, in which functions that use them run.
 
     With an MSK cluster's ARN, `vpc_id`, `subnets`, `cluster_security_group_id` and `vpc_cidrs` are
@@ -332,7 +333,7 @@ class Front(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receiver:
+class Receiver(TypedSettings):
     """The HTTP endpoint for notifications of other stores.
 
     `secret_arn` is complete and names the secret that declares the permitted sources, in the form
@@ -375,7 +376,7 @@ class Receiver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(TypedSettings):
     """One deployment.
 
     `app_id` begins the stage's transactional ids and groups in Kafka, on which roles get
@@ -432,6 +433,10 @@ class Stage:
     pollers: int | None = None
     tracing: bool = False
 
+    def __str__(self) -> str:
+        """Return what an error calls the stage."""
+        return f"stage {self.name}"
+
     @property
     def metrics_namespace(self) -> str:
         """The namespace of the stage's metrics: stages of one account must not hide each other."""
@@ -456,7 +461,7 @@ class Stage:
 
     def check(self) -> None:
         """Raise Misconfigured with all problems of the stage."""
-        if found := [f"stage {self.name}: {problem}" for problem in self._problems()]:
+        if found := [f"{self}: {problem}" for problem in self._problems()]:
             raise Misconfigured(found)
 
     def _problems(self) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .typed_settings import TypedSettings
+
 EXPRESS, STANDARD = "express.", "kafka."
 ZONES = 3  # AWS keeps three replicas of each Express topic; two of them must acknowledge a record
 LEAST_GIB, MOST_GIB = 1, 16_384
@@ -13,7 +15,7 @@ LATER = f"brokers.of.this.stack:{IAM_PORT}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewCluster:
+class NewCluster(TypedSettings):
     """Brokers in three zones, with IAM over TLS only. The cluster stays without the stack.
 
     `instance` begins with `express.` or `kafka.`; standard brokers (`kafka.`) need `storage_gib`

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from extentflow.config.worker import SPARK_THRESHOLD_BYTES, SPARK_TIMEOUT_MINUTES
 
+from .typed_settings import TypedSettings
+
 # The first releases with Spark 4; they must contain the Python version of the archive.
 LEAST_LINE, PYTHON = 8, "3.11"
 RELEASE = "emr-spark-8.0.0"
@@ -38,7 +40,7 @@ _RELEASE = re.compile(r"emr-spark-([0-9]+)\.[0-9]+\.[0-9]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spark:
+class Spark(TypedSettings):
     """An EMR Serverless application for large objects and backfills; it costs nothing when idle.
 
     `release_label` determines Spark and Python. `image_uri` names a custom image based on that
