@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.config.parsing import connector_table, parse
-from extentflow.config.trust import FOLDERS, PATTERNS, Trust
+from extentflow.config.trust import FOLDERS, OF_FUNCTIONS, PATTERNS, RUNTIME_API, Trust
 from extentflow.config.types import DIRECTORY, URL, Kind
+from extentflow.errors import Misconfigured
+from extentflow.wiring.options import SecretResolver
 
 BASE = {"name": "c", "topic": "t", "aws.s3.bucket.name": "bucket"}
 LOCAL = {"name": "c", "topic": "t", "endpoint.type": "localfile"}
@@ -35,16 +38,24 @@ HOSTILE = {
     "link": {"producer.sasl.password": "${file:/dev/fd/0:FIRST}"},
     "around": {"producer.sasl.password": "${file:/tmp/../proc/1/environ:FIRST}"},
     "profile": {"producer.sasl.password": "${file:/home/me/.aws/credentials:key}"},
+    "keys of a shell": {"producer.sasl.password": "${file:/home/me/.ssh/config:key}"},
+    "password of the ledger": {"producer.sasl.password": "${env:PGPASSWORD}"},
+    "setting of the worker": {"producer.sasl.password": "${env:EXTENTFLOW_LEDGER_URL}"},
     "system": {"producer.sasl.password": "${file:/sys/kernel/x:y}"},
     "root": {"directory": "/"},
     "settings": {"directory": "/etc/extentflow"},
     "etc": {"directory": "/etc"},
+    "one file": {"directory": "/home/me", "object.key": ".aws/credentials"},
+    "one key": {"directory": "/home/me", "object.key": ".ssh/id_rsa"},
     "proc": {"directory": "/proc/self"},
     "metadata": {"aws.s3.endpoint": "http://169.254.169.254"},
     "alias": {"s3.url": "http://169.254.169.254"},
     "decimal": {"aws.s3.endpoint": "http://2852039166"},
     "mapped": {"aws.s3.endpoint": "http://[::ffff:169.254.169.254]"},
     "v6": {"aws.s3.endpoint": "http://[fd00:ec2::254]"},
+    "translated": {"aws.s3.endpoint": "http://[64:ff9b::169.254.169.254]"},
+    "packed": {"aws.s3.endpoint": "http://[2002:a9fe:a9fe::1]"},
+    "other v6": {"aws.s3.endpoint": "http://[fd00:ec2::23]"},
     "registry": {**REGISTRY, "value.converter.schema.registry.url": "http://169.254.169.254"},
     "second": {
         **REGISTRY,
@@ -87,6 +98,19 @@ def test_usual_connectors_need_no_setting(changes: dict[str, str]) -> None:
 NOTHING = Trust(variables=(), files=(), secrets=(), folders=(), hosts=())
 
 
+def test_an_owner_chooses_buckets_and_what_happens_to_delivered_objects() -> None:
+    trust = Trust(buckets=("team-*",), completions=("tag",))
+    deletes = {"aws.s3.bucket.name": "payroll", "after.completion": "delete"}
+    tags = {"aws.s3.bucket.name": "team-in", "after.completion": "tag"}
+    tags["after.completion.tag"] = "delivered=yes"
+
+    completion, bucket = problems(deletes, trust)
+
+    assert "after.completion=delete: connectors may not name this here" in completion
+    assert "aws.s3.bucket.name=payroll: connectors may not name this here" in bucket
+    assert problems(tags, trust) == problems(deletes) == []
+
+
 @pytest.mark.parametrize("changes", USUAL.values(), ids=USUAL)
 def test_an_owner_can_refuse_each(changes: dict[str, str]) -> None:
     assert len(problems(changes, NOTHING)) == 1
@@ -113,6 +137,60 @@ def test_an_owner_allows_by_pattern_and_folder() -> None:
     assert problems({"aws.s3.endpoint": "http://169.254.170.2"}, trust) == []
     assert problems({"aws.s3.endpoint": "https://s3.example.com"}, trust) == []
     assert problems({"aws.s3.endpoint": "https://example.com.evil"}, trust)
+
+
+@pytest.mark.parametrize(
+    "host", ["169.254.169%2e254", "\uff11\uff16\uff19.254.169.254", "169\u3002254.169.254", "a b"]
+)
+def test_a_host_that_clients_read_as_another_one_is_refused(host: str) -> None:
+    with pytest.raises(Misconfigured, match="a name of ASCII letters, or an IP address"):
+        parse({**BASE, "aws.s3.endpoint": f"http://{host}"})
+
+
+def test_functions_have_no_folders_and_no_runtime_for_connectors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(OF_FUNCTIONS, "worker")
+    monkeypatch.setenv(RUNTIME_API, "127.0.0.1:9001")
+
+    (folder,) = problems({"directory": "/var/task"})
+    (runtime,) = problems({"aws.s3.endpoint": "http://127.0.0.1:9001"})
+
+    assert "functions have no folders for connectors" in folder
+    assert "connectors.host.allowed has no pattern" in runtime
+    assert problems({"directory": "/mnt/in"}, Trust(folders=("/mnt",))) == []
+
+
+def test_a_link_that_hides_credentials_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kept").mkdir()
+    for name in ("credentials", "own.ini"):
+        (tmp_path / "kept" / name).write_text("key=secret\n")
+    (tmp_path / ".aws").symlink_to(tmp_path / "kept")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "kept" / "own.ini"))
+
+    for path in (".aws/credentials", "kept/own.ini"):
+        assert problems({"producer.sasl.password": f"${{file:{tmp_path}/{path}:key}}"})
+    assert problems({"directory": f"{tmp_path}/.aws"})
+    assert problems({"directory": str(tmp_path), "object.key": "kept/own.ini"})
+
+
+def test_a_file_is_judged_when_it_is_opened(tmp_path: Path) -> None:
+    team, trust = tmp_path / "team", Trust(files=(str(tmp_path / "team"),))
+    team.mkdir()
+    (team / "c.properties").write_text("k=ours\n")
+    (tmp_path / "owners.properties").write_text("k=OWNERS\n")
+    named = {"producer.sasl.password": f"${{file:{team}/c.properties:k}}"}
+    read = SecretResolver(SecretsManager(), trust)
+    assert problems(named, trust) == []
+    assert read({"k": named["producer.sasl.password"]}) == {"k": "ours"}
+
+    for target in (tmp_path / "owners.properties", Path("/proc/self/environ")):
+        (team / "c.properties").unlink()
+        (team / "c.properties").symlink_to(target)
+        with pytest.raises(Misconfigured, match="may not read this file here"):
+            read({"k": named["producer.sasl.password"]})
 
 
 def test_a_link_to_another_folder_is_followed(tmp_path: Path) -> None:

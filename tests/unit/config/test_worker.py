@@ -133,6 +133,8 @@ def test_every_setting_comes_from_its_variable() -> None:
         connectors_file_allowed=("/etc/team",),
         connectors_secret_allowed=("team/*",),
         connectors_directory_allowed=(),
+        connectors_bucket_allowed=("team-*",),
+        connectors_completion_allowed=("tag",),
         connectors_host_allowed=("*.example.com",),
         kafka={
             "security.protocol": "SASL_SSL",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support.golden import Golden
 from tests.unit.storage.conftest import HandTurnedClock
 
+from extentflow.config.trust import Trust
 from extentflow.errors import (
     AccessDenied,
     BucketGone,
@@ -56,6 +57,43 @@ def later(path: Path) -> None:
 def test_options_that_apply_to_s3_only_are_rejected() -> None:
     with pytest.raises(Misconfigured, match="localfile accepts no endpoint"):
         LocalStore(StoreOptions(region="eu-test-1"))
+
+
+def test_files_of_credentials_are_no_objects_unless_their_folder_is_named(folder: Path) -> None:
+    guarded = LocalStore(StoreOptions(trust=Trust(folders=(str(folder), f"{folder}/.aws"))))
+    (folder / ".aws").mkdir()
+    (folder / ".aws" / "credentials").write_text("key")
+    (folder / "a.csv").write_text("1")
+
+    listed = {one.key: one.link for one in guarded.list(str(folder))}
+
+    assert listed.keys() == {".aws", "a.csv"}
+    assert listed[".aws"] is not None
+    assert "holds credentials" in listed[".aws"].problem
+    with pytest.raises(AccessDenied, match="holds credentials; name its own folder"):
+        guarded.head(str(folder), ".aws/credentials")
+    assert [one.key for one in guarded.list(f"{folder}/.aws")] == ["credentials"]
+
+
+def test_a_folder_is_judged_whenever_it_is_read(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "owners").mkdir()
+    (tmp_path / "owners" / "a.csv").write_text("1")
+    (folder / "in").mkdir()
+    (folder / "in" / "a.csv").write_text("1")
+    store = LocalStore(StoreOptions(trust=Trust(folders=(str(folder),))))
+    version = store.head(f"{folder}/in", "a.csv")
+
+    (folder / "in").rename(folder / "before")
+    (folder / "in").symlink_to(tmp_path / "owners")
+
+    for call in (
+        lambda: store.head(f"{folder}/in", "a.csv"),
+        lambda: store.read(version, 0, 1),
+        lambda: list(store.list(f"{folder}/in")),
+        lambda: list(store.pages(f"{folder}/in")),
+    ):
+        with pytest.raises(AccessDenied, match="owners now, which connectors may not read here"):
+            call()
 
 
 def test_a_read_returns_exactly_the_range(store: LocalStore, version: ObjectVersion) -> None:

@@ -2,8 +2,11 @@
 
 The author of a connector need not own the worker that reads it. The owner's settings
 `connectors.*.allowed` say what a connector may refer to. Some things need a pattern of their own:
-`*` and `/` do not admit the worker's AWS credentials, link-local addresses and /etc; and no pattern
+`*` and `/` do not admit the worker's credentials, link-local addresses and /etc; and no pattern
 admits /proc and /sys.
+
+A path is judged as written and as it is, when a connector is read and whenever a file is opened:
+links may lead elsewhere by then.
 """
 
 import ipaddress
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from extentflow.config.registry import registries
 from extentflow.config.secrets import Reference
@@ -29,10 +32,29 @@ EVERY = ("*",)
 EVERYWHERE = ("/",)
 # In functions the environment holds the role's credentials, and nothing for connectors.
 OF_FUNCTIONS = "AWS_LAMBDA_FUNCTION_NAME"
-OF_AWS = "AWS_"
+RUNTIME_API = "AWS_LAMBDA_RUNTIME_API"  # host and port: who asks there gets events of functions
+_OF_WORKER = ("AWS_", "EXTENTFLOW_", "PGPASS")
 _NEVER = ("/proc", "/sys", "/dev/fd")
 _GUARDED = "/etc"
-_CREDENTIALS = ".aws"
+_METADATA = ipaddress.IPv6Network("fd00:ec2::/32")
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # the last four bytes are an IPv4 address
+# Folders and files of credentials, by name; and variables that name others.
+_CREDENTIALS = frozenset(
+    (
+        *(".aws", ".azure", ".docker", ".gnupg", ".kube", ".ssh"),
+        *(".git-credentials", ".netrc", ".pgpass"),
+    )
+)
+_NAMED_BY = (
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "KUBECONFIG",
+    "PGPASSFILE",
+)
+_NO_DIRECTORY = "the worker's connectors.directory.allowed names no folder around this one"
 _NO_FOLDER = "the worker's connectors.file.allowed names no folder of this file"
 
 
@@ -68,6 +90,8 @@ class Trust:
     files: tuple[str, ...] = EVERYWHERE
     secrets: tuple[str, ...] = EVERY
     folders: tuple[str, ...] = EVERYWHERE
+    buckets: tuple[str, ...] = EVERY
+    completions: tuple[str, ...] = EVERY
     hosts: tuple[str, ...] = EVERY
 
     def problems(self, config: "ConnectorConfig", written: Mapping[str, str]) -> Iterator[str]:
@@ -82,23 +106,40 @@ class Trust:
                 found = Reference.parse(text)
             if found is not None and (why := self._refused(found)):
                 yield _said(name, text, why)
-        if config.endpoint_type == "localfile" and not self._may_read(config.directory or "/"):
-            why = "the worker's connectors.directory.allowed names no folder around this one"
-            yield _said("directory", config.directory or "/", why)
+        yield from self._object_problems(config)
         hosts, files = [("aws.s3.endpoint", config.endpoint)], [("ca.bundle", config.ca_bundle)]
         for key, own in registries(config.converter_options):
             hosts += [(f"{key}.schema.registry.url", url) for url in own.urls]
             hosts.append((f"{key}.endpoint", own.endpoint))
             files.append((f"{key}.schema.registry.ssl.ca.location", own.ca_location))
         for name, address in hosts:
-            if address and not self._admits(urlsplit(address).hostname or ""):
+            if address and not self._admits(urlsplit(address)):
                 why = "the worker's connectors.host.allowed has no pattern for this host"
                 yield _said(name, address, why)
         for name, path in files:
             if path and not _is_inside(path, self.files):
                 yield _said(name, path, _NO_FOLDER)
 
-    def _may_read(self, directory: str) -> bool:
+    def _object_problems(self, config: "ConnectorConfig") -> Iterator[str]:
+        done = config.after_completion
+        if done != NOTHING and not _matches(done, self.completions):
+            why = "the worker's connectors.completion.allowed does not have it"
+            yield _said("after.completion", done, why)
+        if config.endpoint_type != "localfile":
+            if not _matches(config.bucket, self.buckets):
+                why = "the worker's connectors.bucket.allowed has no pattern for this bucket"
+                yield _said("aws.s3.bucket.name", config.bucket, why)
+            return
+        directory, key = config.directory or "/", config.object_key
+        if OF_FUNCTIONS in os.environ and self.folders == EVERYWHERE:
+            yield _said("directory", directory, "functions have no folders for connectors")
+        elif not self.may_read(directory):
+            yield _said("directory", directory, _NO_DIRECTORY)
+        elif key and not self.may_read(f"{directory}/{key}"):
+            yield _said("object.key", key, _NO_DIRECTORY)
+
+    def may_read(self, directory: str) -> bool:
+        """Whether objects may be read from this folder, or from this file, as it is now."""
         real = _real(directory)
         if any(Path(one).is_relative_to(real) for one in _NEVER):
             return False
@@ -109,7 +150,7 @@ class Trust:
         if found.provider == "env":
             if OF_FUNCTIONS in os.environ:
                 return "functions have no variables for connectors; use ${secretsmanager:name:key}"
-            if not _matches(found.key, self.variables, guarded=OF_AWS):
+            if not _matches(found.key, self.variables, guarded=_OF_WORKER):
                 return "the worker's connectors.env.allowed has no pattern for this variable"
         if found.provider == "file" and not _is_inside(found.path, self.files):
             return _NO_FOLDER
@@ -119,8 +160,22 @@ class Trust:
                 return "the worker's connectors.secret.allowed has no pattern for this secret"
         return None
 
-    def _admits(self, host: str) -> bool:
-        if _is_link_local(host):
+    def read_text(self, path: str) -> str:
+        """Return the text of a file to which a connector refers.
+
+        Raises LookupError where the file that was opened is not one that it may read, and as
+        `open` and decoding do.
+        """
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - a descriptor is asked
+            if not _is_inside(path, self.files) or not _is_inside(
+                opened_path(file.fileno(), path), self.files
+            ):
+                raise LookupError(f"connectors may not read this file here; {_NO_FOLDER}")
+            return file.read()
+
+    def _admits(self, address: SplitResult) -> bool:
+        host = address.hostname or ""
+        if _is_link_local(host) or address.netloc == os.environ.get(RUNTIME_API):
             return any(one != "*" and fnmatchcase(host, one) for one in self.hosts)
         return _matches(host, self.hosts)
 
@@ -129,10 +184,11 @@ def _said(name: str, text: str, why: str) -> str:
     return f"{name}={text}: connectors may not name this here; {why}"
 
 
-def _matches(text: str, patterns: tuple[str, ...], *, guarded: str = "") -> bool:
+def _matches(text: str, patterns: tuple[str, ...], *, guarded: tuple[str, ...] = ()) -> bool:
     """Whether a pattern admits the text; one that begins with `guarded` needs such a pattern."""
-    if guarded and text.startswith(guarded):
-        patterns = tuple(one for one in patterns if one.startswith(guarded))
+    for prefix in guarded:
+        if text.startswith(prefix):
+            patterns = tuple(one for one in patterns if one.startswith(prefix))
     return any(fnmatchcase(text, one) for one in patterns)
 
 
@@ -149,11 +205,39 @@ def _is_inside(path: str, folders: tuple[str, ...]) -> bool:
     seen = (real, Path(os.path.normpath(path)))
     if any(each.is_relative_to(one) for one in _NEVER for each in seen):
         return False
-    for folder in map(_real, folders):
-        named = _CREDENTIALS in folder.parts or _CREDENTIALS not in real.parts
-        if real.is_relative_to(folder) and named:
+    secret = {part for each in seen for part in each.parts} & _CREDENTIALS
+    kept = {_real(os.environ[name]) for name in _NAMED_BY if os.environ.get(name)}
+    for folder in folders:
+        around = _real(folder)
+        parts = {*around.parts, *Path(os.path.normpath(folder)).parts}
+        named = secret <= parts and (real not in kept or around in (real, real.parent))
+        if real.is_relative_to(around) and named:
             return True
     return False
+
+
+def holds_credentials(key: str, path: str) -> bool:
+    """Whether a file below a folder that a connector names is one of credentials.
+
+    `key` is its path below that folder: a folder may itself be one of credentials.
+    """
+    kept = {_real(os.environ[name]) for name in _NAMED_BY if os.environ.get(name)}
+    return any(map(is_credentials, key.split("/"))) or (bool(kept) and _real(path) in kept)
+
+
+def is_credentials(name: str) -> bool:
+    """Whether a file or folder of this name holds credentials."""
+    return name in _CREDENTIALS
+
+
+def opened_path(descriptor: int, path: str) -> str:
+    """Return the real path of an open file; `path` is what was opened."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
+    real = os.path.realpath(path)
+    if not os.path.samestat(os.fstat(descriptor), os.stat(real)):  # noqa: PTH116
+        raise LookupError("the file was replaced while it was opened")
+    return real
 
 
 def _is_link_local(host: str) -> bool:
@@ -162,7 +246,10 @@ def _is_link_local(host: str) -> bool:
         return ipaddress.ip_address(socket.inet_aton(host)).is_link_local
     with suppress(ValueError):
         address = ipaddress.ip_address(host)
-        mapped = getattr(address, "ipv4_mapped", None)
-        metadata = ipaddress.ip_address("fd00:ec2::254")
-        return (mapped or address).is_link_local or address == metadata
+        if isinstance(address, ipaddress.IPv4Address):
+            return address.is_link_local
+        if address in _TRANSLATED:
+            return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF).is_link_local
+        within = address.ipv4_mapped or address.sixtofour or address
+        return within.is_link_local or address in _METADATA
     return False

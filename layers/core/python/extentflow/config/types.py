@@ -18,6 +18,7 @@ import codecs
 import ipaddress
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
@@ -34,6 +35,7 @@ _UNITS: dict[str, int] = {
 }
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?i?b)?", re.IGNORECASE)
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
 _NO_CREDENTIALS = "an address must not contain credentials; write them to their own keys"
 PLACEHOLDERS = ("bucket", "prefix", "key", "extension", "topic")
 MAX_TOPIC_CHARACTERS = 249
@@ -97,6 +99,12 @@ def _size_text(value: int) -> str:
     return f"{value // _UNITS[unit.lower() or 'b']}{unit}"
 
 
+def _is_address(host: str) -> bool:
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(host))
+    return False
+
+
 def _url(text: str) -> str:
     remedy = "write http://host:port or https://host:port"
     parts = urlsplit(text.strip())
@@ -104,6 +112,9 @@ def _url(text: str) -> str:
         raise ValueError(remedy)
     if "@" in parts.netloc:
         raise ValueError(_NO_CREDENTIALS)
+    # Clients decode and translate other characters, so that they connect to another host.
+    if not _HOST.fullmatch(parts.hostname) and not _is_address(parts.hostname):
+        raise ValueError(f"{remedy}; the host is a name of ASCII letters, or an IP address")
     if parts.query or parts.fragment:
         raise ValueError(f"{remedy}, without a query: a signature in it would be stored")
     try:

@@ -212,14 +212,14 @@ class WorkerSettings:
     connectors_env_allowed: tuple[str, ...] = key(
         PATTERNS,
         "Variables that connectors may name as `${env:NAME}`: patterns (`TEAM_*`), or `none`. `*`"
-        " leaves out `AWS_*`. Functions allow none.",
+        " leaves out `AWS_*`, `EXTENTFLOW_*` and `PGPASS*`. Functions allow none.",
         default=EVERY,
         section="What connectors may name",
     )
     connectors_file_allowed: tuple[str, ...] = key(
         FOLDERS,
         "Folders of files that they may name, as `${file:path:key}` or authorities; or `none`."
-        " Never /proc and /sys; `.aws` if it is named.",
+        " Never /proc and /sys; folders of credentials (`.aws`, `.ssh`) if they are named.",
         default=EVERYWHERE,
     )
     connectors_secret_allowed: tuple[str, ...] = key(
@@ -229,9 +229,19 @@ class WorkerSettings:
     )
     connectors_directory_allowed: tuple[str, ...] = key(
         FOLDERS,
-        "Folders that `localfile` may read, or `none`. Never /proc and /sys; below /etc what is"
-        " named.",
+        "Folders that `localfile` may read, or `none`. Never /proc and /sys; below /etc, and of"
+        " credentials, what is named. In functions none by default.",
         default=EVERYWHERE,
+    )
+    connectors_bucket_allowed: tuple[str, ...] = key(
+        PATTERNS,
+        "Buckets that they may name: patterns (`team-*`), or `none`.",
+        default=EVERY,
+    )
+    connectors_completion_allowed: tuple[str, ...] = key(
+        PATTERNS,
+        "What they may name as `after.completion` (`tag,move`), or `none`.",
+        default=EVERY,
     )
     connectors_host_allowed: tuple[str, ...] = key(
         PATTERNS,
@@ -256,6 +266,8 @@ class WorkerSettings:
             files=self.connectors_file_allowed,
             secrets=self.connectors_secret_allowed,
             folders=self.connectors_directory_allowed,
+            buckets=self.connectors_bucket_allowed,
+            completions=self.connectors_completion_allowed,
             hosts=self.connectors_host_allowed,
         )
 

@@ -264,7 +264,7 @@ def open_health(runtime: Runtime) -> Health:
             runtime.ledger,
             runtime.connectors,
             runtime.objects,
-            runtime.secrets,
+            runtime.connector_secrets,
             runtime.deliverability,
             TopicChecks(runtime.topic),
         ),
@@ -278,7 +278,7 @@ def _ledger_checks(runtime: Runtime) -> LedgerChecks:
 
 
 def _previews(runtime: Runtime) -> Previews:
-    return Previews(runtime.objects, runtime.secrets)
+    return Previews(runtime.objects, runtime.connector_secrets)
 
 
 def _reader_group(runtime: Runtime, kind: str) -> Callable[[], str]:

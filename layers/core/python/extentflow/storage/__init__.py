@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from extentflow.config.specs import STORES
+from extentflow.config.trust import Trust
 from extentflow.errors import NotOffered
 from extentflow.model import ObjectVersion
 
@@ -225,7 +226,8 @@ class StoreOptions:
     """A connector's settings for its object store; None selects the SDK's default.
 
     `path_style` defaults to true where an `endpoint` is set. `verify` is the path of a CA bundle.
-    `retry_seconds` shortens the time for which the store retries an unavailable server.
+    `retry_seconds` shortens the time for which the store retries an unavailable server. `trust`
+    says which local folders may be read; None: all that the process may.
     """
 
     endpoint: str | None = None
@@ -237,6 +239,7 @@ class StoreOptions:
     role_arn: str | None = None
     role_external_id: str | None = None
     retry_seconds: float | None = field(default=None, compare=False)
+    trust: Trust | None = field(default=None, compare=False, repr=False)
 
 
 def open_store(endpoint_type: str, options: StoreOptions) -> ObjectStore:

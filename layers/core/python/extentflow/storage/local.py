@@ -22,6 +22,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
+from extentflow.config.trust import holds_credentials, is_credentials, opened_path
 from extentflow.errors import AccessDenied, BucketGone, Misconfigured, ObjectGone, StoreUnavailable
 from extentflow.model import ObjectVersion, bucket_uri
 from extentflow.retry import RetryPolicy
@@ -30,6 +31,7 @@ from extentflow.storage.ranges import TransferCounters
 from extentflow.wording import name_problem
 
 _RETRY = RetryPolicy(total_seconds=10.0)
+OF_CREDENTIALS = "holds credentials; name its own folder in `directory` where it is meant"
 _NOT_FOUND = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
 
 
@@ -49,6 +51,7 @@ class LocalStore:
         pread: Callable[[int, int, int], bytes] = os.pread,
         page_keys: int = 1000,
     ) -> None:
+        self._trust = options.trust
         if options != StoreOptions():
             raise Misconfigured(
                 "endpoint.type=localfile accepts no endpoint, region, credentials or CA bundle; "
@@ -73,7 +76,7 @@ class LocalStore:
 
         def head() -> ObjectVersion:
             self.counters.count(requests=1)
-            with _translate_errors(where), _opened(bucket, key, where) as (_, found):
+            with _translate_errors(where), self._opened(bucket, key, where) as (_, found):
                 return ObjectVersion(
                     bucket, key, None, _pin(found), found.st_size, found.st_ctime_ns
                 )
@@ -88,15 +91,15 @@ class LocalStore:
     def list(self, bucket: str, prefix: str = "") -> Iterator[ListedObject]:
         # Symbolic links to directories inside the bucket are skipped: their files have other keys.
         with _translate_errors(bucket_uri(bucket)):
-            root = _root(bucket)
-        yield from _walk(bucket, root, "", prefix)
+            root = self._root(bucket)
+        yield from _walk(bucket, root, "", prefix, guarded=self._trust is not None)
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
         # The token is the last key of its page; the file of that key need not exist any more.
         with _translate_errors(bucket_uri(bucket)):
-            root = _root(bucket)
+            root = self._root(bucket)
         after = b"" if token is None else unquote_to_bytes(token)
-        found = _walk(bucket, root, "", prefix, after)
+        found = _walk(bucket, root, "", prefix, after, guarded=self._trust is not None)
         page, ahead = self._page(found), self._page(found)
         while ahead.versions:
             yield replace(page, token=quote(os.fsencode(page.versions[-1].key)))
@@ -111,7 +114,7 @@ class LocalStore:
             self.counters.count(requests=1)
             with (
                 _translate_errors(where),
-                _opened(version.bucket, version.key, where) as (_, found),
+                self._opened(version.bucket, version.key, where) as (_, found),
             ):
                 _check_pin(version, found, where)
                 return ObjectProperties(datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC))
@@ -122,6 +125,39 @@ class LocalStore:
         """Return nothing: files have no tags."""
         _ = version
         return {}
+
+    def _root(self, bucket: str) -> Path:
+        """Return the bucket's real directory, which its owner may have replaced by a link."""
+        root = _root(bucket)
+        if self._trust is not None and not self._trust.may_read(str(root)):
+            raise AccessDenied(
+                f"{bucket_uri(bucket)}: it is {root} now, which connectors may not read here; the"
+                " worker's connectors.directory.allowed names no folder around it"
+            )
+        return root
+
+    @contextlib.contextmanager
+    def _opened(self, bucket: str, key: str, where: str) -> Iterator[tuple[int, os.stat_result]]:
+        """Open the key's file for reading; never blocks, even on a FIFO or a device."""
+        root = self._root(bucket)
+        # A normalised path, so that each file has exactly one key.
+        if any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
+            raise AccessDenied(
+                f"{where}: a key must be a path below its folder, without '.', '..' or empty parts"
+            )
+        path = os.path.realpath(root / key, strict=True)
+        _check_inside(root, path, where)
+        if self._trust is not None and holds_credentials(key, path):
+            raise AccessDenied(f"{where} {OF_CREDENTIALS}")
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            _check_inside(root, opened_path(file, path), where)
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode):
+                raise ObjectGone(f"{where} is not a regular file")
+            yield file, found
+        finally:
+            os.close(file)
 
     def _page(self, found: Iterator[ListedObject]) -> Page:
         listed = list(islice(found, self._page_keys))
@@ -135,7 +171,10 @@ class LocalStore:
     def _read(self, version: ObjectVersion, start: int, end: int) -> bytes:
         where = ranges.range_uri(version, start, end)
         self.counters.count(requests=1)
-        with _translate_errors(where), _opened(version.bucket, version.key, where) as (file, found):
+        with (
+            _translate_errors(where),
+            self._opened(version.bucket, version.key, where) as (file, found),
+        ):
             _check_pin(version, found, where)
             body = more = self._pread(file, end - start, start)
             # pread() may return fewer bytes than requested.
@@ -189,27 +228,6 @@ def _root(bucket: str) -> Path:
     return root
 
 
-@contextlib.contextmanager
-def _opened(bucket: str, key: str, where: str) -> Iterator[tuple[int, os.stat_result]]:
-    """Open the key's file for reading; never blocks, even on a FIFO or a device."""
-    root = _root(bucket)
-    # A normalised path, so that each file has exactly one key.
-    if any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
-        raise AccessDenied(
-            f"{where}: a key must be a path below its folder, without '.', '..' or empty parts"
-        )
-    path = os.path.realpath(root / key, strict=True)
-    _check_inside(root, path, where)
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            raise ObjectGone(f"{where} is not a regular file")
-        yield file, found
-    finally:
-        os.close(file)
-
-
 def _check_inside(root: Path, path: str, where: str) -> None:
     if not Path(path).is_relative_to(root):
         raise AccessDenied(f"{where} is a symbolic link out of its folder; move the file inside")
@@ -229,9 +247,12 @@ def _link_problem(root: Path, path: str) -> str:
 
 
 def _walk(
-    bucket: str, root: Path, parent: str, prefix: str, after: bytes = b""
+    bucket: str, root: Path, parent: str, prefix: str, after: bytes = b"", *, guarded: bool
 ) -> Iterator[ListedObject]:
-    """Yield the files below the directory with key `parent` whose keys sort after `after`."""
+    """Yield the files below the directory with key `parent` whose keys sort after `after`.
+
+    `guarded`: files and folders of credentials are listed with their problem, as links are.
+    """
     with _translate_errors(_uri(bucket, parent)), os.scandir(root / parent) as entries:
         ordered = sorted(entries, key=_sort_key)
     for entry in ordered:
@@ -241,9 +262,14 @@ def _walk(
         # Neither is it a key after `after`, nor does it contain one.
         if name <= after and not (name.endswith(b"/") and after.startswith(name)):
             continue
-        if entry.is_dir(follow_symlinks=False):
+        if guarded and is_credentials(entry.name):
+            if key.startswith(prefix):
+                yield ListedObject(
+                    bucket, key, "", 0, link=Link("", problem=f"it {OF_CREDENTIALS}")
+                )
+        elif entry.is_dir(follow_symlinks=False):
             if prefix.startswith(f"{key}/") or key.startswith(prefix):
-                yield from _walk(bucket, root, f"{key}/", prefix, after)
+                yield from _walk(bucket, root, f"{key}/", prefix, after, guarded=guarded)
         elif key.startswith(prefix) and (found := _listed(bucket, root, entry, key)):
             yield found
 

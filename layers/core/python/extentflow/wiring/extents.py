@@ -88,7 +88,7 @@ class ExtentSetup:
             source,
             format_,
             partitions=self._partitions,
-            look_up=self._runtime.secrets,
+            look_up=self._runtime.connector_secrets,
             store=store,
             limit_bytes=least_limit(self._runtime.topic, config, extent)[0],
             settle=self._runtime.schemas.settle,

@@ -22,6 +22,7 @@ from extentflow.config.registry import RegistryOptions, registries
 from extentflow.config.secrets import absent_variables, environments, resolve
 from extentflow.config.store_access import StoreAccess
 from extentflow.config.table import Key, declared
+from extentflow.config.trust import Trust
 from extentflow.config.types import SECRET
 from extentflow.config.worker import WorkerSettings
 from extentflow.converters import CONVERTERS, Converter, Destination, open_converter
@@ -71,18 +72,26 @@ JOB_EVENT_TIMEOUTS = Timeouts(request_seconds=4.0, commit_seconds=8.0)
 
 @dataclass(frozen=True, slots=True)
 class SecretResolver:
-    """Resolves references to secrets in this process; a `sink.broker.SecretLookup`."""
+    """Resolves references to secrets in this process; a `sink.broker.SecretLookup`.
+
+    `trust` says which files the settings of connectors may refer to; None: they are the owner's.
+    """
 
     secrets: SecretsManager
+    trust: Trust | None = None
 
     def __call__(self, written: Mapping[str, str], *, refresh: bool = False) -> dict[str, str]:
         """Return settings with what they refer to, as `resolve`; `refresh` bypasses the cache."""
         return resolve(
             written,
             environ=os.environ,
-            read_text=lambda path: Path(path).read_text("utf-8"),
+            read_text=self.trust.read_text if self.trust else _read_text,
             read_secret=partial(self.secrets.read, refresh=refresh),
         )
+
+
+def _read_text(path: str) -> str:
+    return Path(path).read_text("utf-8")
 
 
 def absent_here(settings: Mapping[str, str]) -> list[str]:
@@ -125,6 +134,7 @@ def store_options(
         path_style=config.path_style,
         verify=config.ca_bundle,
         retry_seconds=retry_seconds,
+        trust=look_up.trust,
         **{field: found.get(name) for field, name in CREDENTIALS.items()},
     )
 

@@ -169,7 +169,7 @@ class _Opener:
             # Rows that would be excluded must be found, so that they count as filtered.
             runtime.objects.format(config, revision, job.version, job.content, excludes=False),
             partitions=lambda topic: runtime.topic(topic).partitions,
-            look_up=runtime.secrets,
+            look_up=runtime.connector_secrets,
             store=store,
             limit_bytes=self._least_limit(config, job)[0],
             settle=runtime.schemas.settle,

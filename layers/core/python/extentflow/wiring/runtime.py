@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -67,6 +68,7 @@ class Runtime:
         self.clock = Clock()
         self.random = Random()  # noqa: S311 - jitter and names, no secrets
         self.secrets = options.SecretResolver(SecretsManager(self.clock))
+        self.connector_secrets = replace(self.secrets, trust=settings.trust)
         self._sign = TokenSigner()
         self._topics: dict[str, tuple[TopicFacts, float]] = {}
         self._warned: set[str] = set()
@@ -136,7 +138,9 @@ class Runtime:
     def objects(self) -> ObjectAccess:
         """The stores and formats of connectors."""
         return ObjectAccess(
-            self.connectors, self.secrets, retry_seconds=self.settings.retry_timeout_seconds
+            self.connectors,
+            self.connector_secrets,
+            retry_seconds=self.settings.retry_timeout_seconds,
         )
 
     @cached_property
@@ -144,7 +148,7 @@ class Runtime:
         """The stores of connectors with short timeouts, for calls that may do without an answer."""
         connectors = ConnectorCatalogue(self.brief_ledger)
         brief = min(BRIEF_SECONDS, self.settings.retry_timeout_seconds)
-        return ObjectAccess(connectors, self.secrets, retry_seconds=brief)
+        return ObjectAccess(connectors, self.connector_secrets, retry_seconds=brief)
 
     @cached_property
     def requests(self) -> JobRequests:
@@ -154,7 +158,7 @@ class Runtime:
     @cached_property
     def deliverability(self) -> Deliverability:
         """What this process can deliver."""
-        return Deliverability(self.connectors, self.objects, self.secrets)
+        return Deliverability(self.connectors, self.objects, self.connector_secrets)
 
     def planner(self) -> Planner:
         """Return a planner over this process's ledger and stores."""
