@@ -343,24 +343,29 @@ def test_a_killed_run_is_continued(line: CommandLine, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["replay", "run"])
-def test_what_a_topic_lost_is_delivered_again(line: CommandLine, way: str) -> None:
+@pytest.mark.parametrize("command", [("-c", "c"), (IN, *TOPIC)], ids=["stored", "made"])
+def test_what_a_topic_lost_is_delivered_again(
+    line: CommandLine, way: str, command: tuple[str, ...]
+) -> None:
     """The topic is deleted and created again between a killed run and its continuation."""
-    line.runtime.put_connector(topic="orders")
+    if command[0] == "-c":
+        line.runtime.put_connector(topic="orders")
     line.runtime.put(lines=3)
-    kill(line, "-c", "c")
+    kill(line, *command)
     line.runtime.cluster.create_topic("orders")
 
-    continued = ["run", "-c", "c"] if way == "run" else line_of_replay(line)
+    continued = ["run", *command] if way == "run" else line_of_replay(line)
     assert line.follow(continued) == 1
     assert "topic orders was created again: its id was" in line.said
     assert "committed to the former topic is gone" in line.said
-    again = line.advice("run -c c")
+    begins = "run -c c" if command[0] == "-c" else "run s3://"
+    again = line.advice(begins)
     assert "continues where it failed" not in line.said
     assert line.follow(continued) == 1  # and no job is DONE
     line.runtime.ticker.sleep(60)
     (job,) = line.runtime.memory.jobs.list()
     assert line.follow(["status", job.id]) == 0
-    assert line.advice("run -c c") == again
+    assert line.advice(begins) == again
     assert line.follow(again) == 0
 
     assert line.count == 3
@@ -387,6 +392,34 @@ def test_objects_of_a_former_topic_are_named(line: CommandLine, command: tuple[s
 
     assert "created again" not in before
     assert line.count == 3
+
+
+def test_objects_of_a_topic_that_is_gone_are_named(line: CommandLine) -> None:
+    line.runtime.put(lines=3)
+    assert line.run(IN, *TOPIC) == 0
+    line.runtime.cluster.delete_topic("orders")
+
+    assert line.run(IN, *TOPIC) == 0
+    assert "topic orders does not exist any more since 1 object of these was" in line.said
+    line.runtime.ticker.sleep(60)
+    assert line.run(IN, *TOPIC, "--again", "--create-topic", "partitions=1") == 0
+
+    assert line.count == 3
+
+
+def test_failed_jobs_of_a_former_topic_are_named_before_they_are_continued(
+    line: CommandLine,
+) -> None:
+    line.runtime.put_connector(topic="orders")
+    line.runtime.put(lines=3)
+    kill(line, "-c", "c")
+    line.runtime.cluster.create_topic("orders")
+    assert line.run("-c", "c") == 1
+
+    line.run("-c", "c", "--failed", "--dry-run")
+
+    assert "topic orders was created again since 1 object of these" in line.said
+    assert "--again delivers them" in line.said
 
 
 def test_a_stopped_run_is_continued_by_the_same_command(line: CommandLine) -> None:

@@ -238,13 +238,15 @@ def run(
     where = runtime.ledger_address
     if not where.chosen and where.path.exists():  # else its creation is reported
         output.note(f"ledger {where.path}, because no setting names one")
-    orders, stored = open_orders(runtime), (source.connector or "", addresses or ())
-    runs = open_runs()
+    orders, runs = open_orders(runtime), open_runs()
+    # Messages about a lost job name its connector, which another command may have made.
+    hidden = bool(addresses) and (selection.again or selection.failed)
+    stored = partial(orders.stored, source.connector or "", addresses or (), deleted=hidden)
     if selection.dry_run:
-        first = orders.expect(made) if made else orders.stored(*stored)
+        first = orders.expect(made) if made else stored()
         show_plans(_find_first(runs, first, selection, topics, engine.cores), as_json=as_json)
         return
-    order = _store(orders, made, save=source.save) if made else orders.stored(*stored)
+    order = _store(orders, made, save=source.save) if made else stored()
     report = runs.run(
         order, engine=choice, again=selection.again, failed=selection.failed, topics=topics
     )

@@ -33,7 +33,7 @@ EVERYWHERE = ("/",)
 # In functions the environment holds the role's credentials, and nothing for connectors.
 OF_FUNCTIONS = "AWS_LAMBDA_FUNCTION_NAME"
 RUNTIME_API = "AWS_LAMBDA_RUNTIME_API"  # host and port: who asks there gets events of functions
-_OF_WORKER = ("AWS_", "EXTENTFLOW_", "PGPASS")
+_OF_WORKER = ("AWS_", "EXTENTFLOW_KAFKA_", "EXTENTFLOW_LEDGER_", "PGPASS")
 _NEVER = ("/proc", "/sys", "/dev/fd")
 _GUARDED = "/etc"
 _METADATA = ipaddress.IPv6Network("fd00:ec2::/32")

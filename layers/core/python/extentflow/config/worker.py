@@ -212,7 +212,7 @@ class WorkerSettings:
     connectors_env_allowed: tuple[str, ...] = key(
         PATTERNS,
         "Variables that connectors may name as `${env:NAME}`: patterns (`TEAM_*`), or `none`. `*`"
-        " leaves out `AWS_*`, `EXTENTFLOW_*` and `PGPASS*`. Functions allow none.",
+        " leaves out `AWS_*`, `PGPASS*` and those of ledger and brokers. Functions allow none.",
         default=EVERY,
         section="What connectors may name",
     )

@@ -117,7 +117,8 @@ class Extentflow:
         topics = _new_topics(create_topic)
         control = RunControl(watch=lambda: nullcontext(Listener(on_receipt)))
         choice = EngineChoice(engine, cores)
-        order = self._order(connector, addresses)
+        hidden = bool(addresses) and (again or failed)
+        order = self._order(connector, addresses, deleted=hidden)
         return self._runs(control).run(
             order, engine=choice, again=again, failed=failed, topics=topics
         )
@@ -143,7 +144,7 @@ class Extentflow:
 
         def deliver() -> RunReport:
             try:
-                order = self._order(connector, addresses)
+                order = self._order(connector, addresses, deleted=again and bool(addresses))
                 return self._runs(control).run(order, engine=choice, again=again, topics=topics)
             finally:
                 found.put(None)
@@ -173,8 +174,10 @@ class Extentflow:
             job, engine=choice, extent=extent, accept_duplicates=accept_duplicates
         )
 
-    def _order(self, connector: str, addresses: Sequence[str]) -> StoredOrder:
-        return open_orders(self._runtime).stored(connector, addresses)
+    def _order(
+        self, connector: str, addresses: Sequence[str], *, deleted: bool = False
+    ) -> StoredOrder:
+        return open_orders(self._runtime).stored(connector, addresses, deleted=deleted)
 
     def _runs(self, control: RunControl) -> Runs:
         return open_runs(self._runtime, control, self._open_engine)

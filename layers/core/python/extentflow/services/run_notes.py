@@ -156,12 +156,17 @@ def describe_delivered(jobs: Sequence[JobReport]) -> Iterator[str]:
         )
 
 
-def describe_recreated(topic: str, count: int) -> str:
-    """Describe objects whose records a topic of the same name took, which exists no more."""
+def describe_lost(topic: str, count: int, *, again: bool) -> str:
+    """Describe objects whose records a topic took that is gone; `again`: there is a new one."""
+    were = f"{counted(count, 'object')} of these {'was' if count == 1 else 'were'} delivered to it"
+    if not again:
+        return (
+            f"topic {topic} does not exist any more since {were}: --again delivers them, with"
+            " --create-topic partitions=N if it has to be created"
+        )
     return (
-        f"topic {topic} was created again since {counted(count, 'object')} of these"
-        f" {'was' if count == 1 else 'were'} delivered to it: it lacks their records, and --again"
-        " delivers them"
+        f"topic {topic} was created again since {were}: it lacks their records, unless another run"
+        " delivered them since, and --again delivers them"
     )
 
 

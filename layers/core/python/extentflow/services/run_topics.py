@@ -15,7 +15,7 @@ from extentflow.kafka.topic_admin import NewTopics
 from extentflow.model import Content, Job, ObjectVersion
 from extentflow.services.orders import MadeOrder, Order
 from extentflow.services.plans import CheckedTopics, Topics
-from extentflow.services.run_notes import describe_recreated, describe_topic
+from extentflow.services.run_notes import describe_lost, describe_topic
 
 
 class RunCluster(Topics, Protocol):
@@ -91,7 +91,7 @@ class RunTopics:
         preflight.check(order.config, self.broker(), versions, recognised)
 
     def note_recreated(self, order: Order, delivered: Sequence[Job]) -> None:
-        """Notify of topics that were created again since jobs delivered to them.
+        """Notify of topics that were deleted, or created again, since jobs delivered to them.
 
         A run does not fail for a note: without an answer, the note says so.
         """
@@ -104,10 +104,15 @@ class RunTopics:
         except SinkUnavailable as exc:
             self.notify(f"whether topics were created again since is not known: {exc}")
             return
-        for topic, now in present.items():
-            count = sum(is_another(job.topics.get(topic, ""), now) for job in delivered)
-            if count:
-                self.notify(describe_recreated(topic, count))
+        for topic in sorted(pinned):
+            lost = [
+                job
+                for job in delivered
+                if topic in job.topics
+                and (topic not in present or is_another(job.topics[topic], present[topic]))
+            ]
+            if lost:
+                self.notify(describe_lost(topic, len(lost), again=topic in present))
 
     def checks(self, order: Order, wanted: NewTopics | None, problems: list[str]) -> CheckedTopics:
         """Return the checks of a dry run, which add to `problems`."""

@@ -162,6 +162,7 @@ class Runs:
         if held := preflight.skip_reason(self.ledger, config.name):
             problems.append(held)
         checked = self.checks.topics.checks(order, topics, problems)
+        self.checks.topics.note_recreated(order, [one.job for one in found if one.job is not None])
         recognised = self.checks.recognised(order)
         single: list[str] = []
         deliverable = 0
