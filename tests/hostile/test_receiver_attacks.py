@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import psutil
@@ -22,6 +22,8 @@ pytestmark = pytest.mark.hostile
 
 HOST = "127.0.0.1"
 SEGMENT = "a-secret-of-these-tests"
+KEY = "AKIAOFTHESETESTS"
+SOURCES = [{"secret_path": SEGMENT}, {"access_key_id": KEY, "secret_access_key": "unknown"}]
 # More than the receiver serves at once.
 CONNECTIONS = 1_500
 SENDS = 5
@@ -30,6 +32,15 @@ ANSWERED_SECONDS = 10.0
 STARTED_SECONDS = 60.0
 NOTIFICATION = json.dumps({"Records": []}).encode()
 HEAD = b"POST / HTTP/1.1\r\nHost: a\r\n"
+
+
+def claim() -> bytes:
+    """A head as of a sender who only knows the access key id, before a body of a megabyte."""
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    scope = f"{KEY}/{now[:8]}/r/sns/aws4_request"
+    stated = f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=x"
+    signed = f"X-Amz-Date: {now}\r\nAuthorization: {stated}\r\n"
+    return HEAD + f"{signed}Content-Length: 1000001\r\n\r\n".encode()
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,7 @@ class Target:
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     folder = tmp_path_factory.mktemp("receiver")
-    (folder / "sources.json").write_text(json.dumps([{"secret_path": SEGMENT}]))
+    (folder / "sources.json").write_text(json.dumps(SOURCES))
     environment = {
         **os.environ,
         "XDG_STATE_HOME": str(folder),
@@ -140,6 +151,7 @@ def held(
         pytest.param(
             lambda client: client.send(HEAD + b"Content-Length: 1000000\r\n\r\n"), 1, id="bodies"
         ),
+        pytest.param(lambda client: client.send(claim()), 1, id="claims"),
     ],
 )
 def test_a_sender_with_proof_is_answered_beside_many_connections(
@@ -148,6 +160,18 @@ def test_a_sender_with_proof_is_answered_beside_many_connections(
     with held(target, act, hosts=hosts):
         for _ in range(SENDS):
             target.send()
+
+
+def test_bodies_without_a_proof_fill_a_bounded_memory(target: Target) -> None:
+    begun = target.process.memory_info().rss
+    with ExitStack() as opened:
+        for _ in range(400):
+            client = opened.enter_context(target.connect())
+            with suppress(ConnectionError):  # those after it took its room
+                client.sendall(claim() + b"x" * 1_000_000)
+
+        assert target.process.memory_info().rss - begun < 200 << 20
+        target.send()
 
 
 def test_one_byte_chunks_are_refused_before_they_are_read(target: Target) -> None:

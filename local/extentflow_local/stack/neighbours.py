@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from extentflow.errors import Misconfigured
 from extentflow_local.stack.processes import RunningProcess
 
 _FOLDERS = "stacks"
@@ -38,5 +39,8 @@ def _noted(cache: Path) -> Iterator[tuple[Path, int]]:
         for note in (cache / _FOLDERS).iterdir():
             root = Path(os.fsdecode(note.read_bytes()))
             for record in (root / "var").glob("*/process.json"):
-                running = RunningProcess.recorded_in(record.parent)
+                try:
+                    running = RunningProcess.recorded_in(record.parent)
+                except Misconfigured:  # another user may have written it by now
+                    continue
                 yield from ((root, port) for port in (running.ports.values() if running else ()))

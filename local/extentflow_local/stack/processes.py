@@ -17,13 +17,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from extentflow.config.files import foreign
-from extentflow.errors import Misconfigured
+from extentflow.config.files import read_owned, refuse_foreign
 
 _RECORD = "process.json"
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.02
 _LARGEST_LOG_BYTES = 32 * 1024 * 1024
+_OWN_STACK = (
+    "a stack is used only if nobody but you or root may write its folder, records and ledger;"
+    " set EXTENTFLOW_LOCAL_STACK=off, or use another folder"
+)
 
 # Children of this process must be reaped when they end; init reaps those of earlier processes.
 _children: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
@@ -41,19 +44,17 @@ class RunningProcess:
     def recorded_in(cls, directory: Path) -> Self | None:
         """Read the record of a live process; remove the record of an ended one.
 
-        Raises Misconfigured, and leaves the record, where another user may have written it.
+        Raises Misconfigured, and leaves the record, where another user may have written it, or
+        a folder up to the stack's root.
         """
         record = directory / _RECORD
-        try:
-            if whose := foreign(record):
-                raise Misconfigured(
-                    f"{record}: {whose}, and a stack is used only if nobody but you or root may"
-                    " write its records; set EXTENTFLOW_LOCAL_STACK=off, or use another folder"
-                )
-            running = cls(**json.loads(record.read_text(encoding="utf-8")))
-            sound = all(map(_is_port, running.ports.values()))
-        except FileNotFoundError:
+        refuse_foreign_stack(directory.parents[1], directory)
+        text = read_owned(str(record), _OWN_STACK)
+        if text is None:
             return None
+        try:
+            running = cls(**json.loads(text))
+            sound = all(map(_is_port, running.ports.values()))
         except (ValueError, TypeError, AttributeError):
             # Written by a rename, so an invalid one comes from another version or from an edit.
             record.unlink()
@@ -100,6 +101,15 @@ class RunningProcess:
         """Send SIGKILL and wait until the process has ended."""
         self.send(signal.SIGKILL)
         self.wait(10)
+
+
+def refuse_foreign_stack(root: Path, path: Path) -> None:
+    """Return if nobody but the user and root may write `path`, and each folder from `root` to it.
+
+    What is absent passes. Raises Misconfigured for others, and for links of other users.
+    """
+    for one in (*reversed(path.relative_to(root).parents), path):
+        refuse_foreign(root / one, _OWN_STACK)
 
 
 def start(

@@ -28,6 +28,7 @@ from extentflow_local.stack.errors import LocalStackError, PortTaken, ServiceFai
 from extentflow_local.stack.hosted import HostedService, ServiceState
 from extentflow_local.stack.neighbours import folders_at, note_folder
 from extentflow_local.stack.ports import accepts, free_run, taken
+from extentflow_local.stack.processes import refuse_foreign_stack
 from extentflow_local.stack.servers import Service
 from extentflow_local.stack.servers.aws import MotoServer
 from extentflow_local.stack.servers.dynamodb import DynamoDbLocal
@@ -177,8 +178,13 @@ class Stack:
 
     @property
     def ledger(self) -> Path:
-        """The ledger of commands while DynamoDB does not run: a file of SQLite."""
-        return self._var / "ledger.db"
+        """The ledger of commands while DynamoDB does not run: a file of SQLite.
+
+        Raises Misconfigured where another user may have written it.
+        """
+        file = self._var / "ledger.db"
+        refuse_foreign_stack(self._var.parent, file)
+        return file
 
     @property
     def uses_aws(self) -> bool:

@@ -559,6 +559,36 @@ def test_a_file_that_others_may_have_written_is_refused(
     path.chmod(0o600)
     owner = path.stat().st_uid
     status = os.stat_result((0o100600, 0, 0, 1, owner + 1, 0, 0, 0, 0, 0))
-    monkeypatch.setattr(Path, "stat", lambda *_args, **_words: status)
-    with pytest.raises(Misconfigured, match=rf"user {owner + 1} owns it"):
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", lambda _: status)
+        with pytest.raises(Misconfigured, match=rf"user {owner + 1} owns it"):
+            read_owned(str(path))
+    link = tmp_path / "extentflow.properties"
+    link.symlink_to(path)
+    assert read_owned(str(link)) == "app.id: a"
+    status = os.stat_result((0o120777, 0, 0, 1, owner + 1, 0, 0, 0, 0, 0))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "lstat", lambda _: status)
+        with pytest.raises(Misconfigured, match=rf"user {owner + 1} owns its link"):
+            read_owned(str(link))
+
+
+def test_the_owner_of_the_text_that_was_read_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trap: another user's file was read, and the user's own, which took its name, was judged."""
+    path, own = tmp_path / "extentflow.yaml", tmp_path / "own"
+    path.write_text("app.id: theirs", encoding="utf-8")
+    path.chmod(0o666)
+    own.write_text("app.id: mine", encoding="utf-8")
+    own.chmod(0o600)
+    judge = os.fstat
+
+    def swap(descriptor: int) -> os.stat_result:
+        if own.exists():
+            own.rename(path)
+        return judge(descriptor)
+
+    monkeypatch.setattr(os, "fstat", swap)
+    with pytest.raises(Misconfigured, match="everybody may write it"):
         read_owned(str(path))

@@ -387,6 +387,37 @@ def test_rejections_repeat_nothing_of_hostile_headers_and_logs_escape_them(
     assert r"\x00<&>" in caplog.text
 
 
+@pytest.mark.parametrize("credential", ["\udcff" * 31_000, "\udcff" * 7_000, "a/" * 3_000])
+def test_a_log_repeats_little_of_what_a_request_states(
+    credential: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stated = f"AWS4-HMAC-SHA256 Credential={credential}/20260101/r/s/t, SignedHeaders=host"
+    request = post(b"{}", Authorization=stated)
+
+    answer = Post(SIGNED).answer(request)
+
+    assert answer.status == 403
+    assert len(caplog.text) < 1_000
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        post(b"{}", "/a" * 15_500 + f"/{SEGMENT}"),
+        post(b"{}", f"/{SEGMENT}/" + "a" * 31_000),
+        post(b"{}", Authorization="AWS4-HMAC-SHA256 " + "," * 8_000),
+        post(b"{}", Authorization="AWS4-HMAC-SHA256 " + ";" * 31_000),
+    ],
+)
+def test_every_source_reads_little_before_the_proof(
+    request_: HttpRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    proof = SIGNED if "Authorization" in request_.headers else SECRET
+
+    assert Post(proof).answer(request_).status == 403
+    assert "more than" in caplog.text or "over" in caplog.text
+
+
 def test_a_retried_publish_gets_the_same_message_id() -> None:
     there = Post(ANYONE)
 

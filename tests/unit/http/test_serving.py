@@ -41,6 +41,7 @@ def serving(
     *,
     request_seconds: float = WAIT_SECONDS,
     most_connections: int = 8,
+    most_body_bytes: int = 1 << 20,
     head_seconds: float = WAIT_SECONDS,
     before_body: Callable[[HttpRequest], HttpResponse | None] = lambda _request: None,
 ) -> Iterator[HttpServer]:
@@ -52,6 +53,7 @@ def serving(
         head_seconds=head_seconds,
         request_seconds=request_seconds,
         most_connections=most_connections,
+        most_body_bytes=most_body_bytes,
     ).start()
     try:
         yield server
@@ -229,6 +231,19 @@ def test_a_head_that_cannot_be_read_is_refused_but_never_with_400(
         assert status(connection) == refused
 
 
+def test_a_log_repeats_little_of_a_head_that_cannot_be_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    line = b"\xff" * 31_000
+    with serving(Answering()) as server:
+        for head in (line + b" a b c", b"POST / HTTP/1.1\r\nTransfer-Encoding: " + line):
+            with connected(server) as connection:
+                connection.sendall(head + b"\r\n\r\n")
+                assert status(connection) == 501
+
+    assert len(caplog.text) < 1_000
+
+
 def refused_early(_request: HttpRequest) -> HttpResponse:
     return HttpResponse(403, "text/plain", "refused\n")
 
@@ -301,6 +316,58 @@ def test_a_newcomer_takes_the_place_of_the_address_that_has_most() -> None:
         assert status(first) == 0
         alone.sendall(b"Content-Length: 1\r\n\r\na")
         assert status(alone) == 200
+
+
+def test_a_claim_without_a_body_gives_no_precedence() -> None:
+    """The access key id is no proof: it is part of each request."""
+    claim = b"POST / HTTP/1.1\r\nContent-Length: 1\r\n"
+    with serving(Answering(), most_connections=3) as server, ExitStack() as opened:
+
+        def stranger(address: str) -> socket.socket:
+            found = socket.create_connection((HOST, server.port), WAIT_SECONDS, (address, 0))
+            return opened.enter_context(found)
+
+        def claiming() -> socket.socket:
+            found = stranger("127.0.0.3")
+            found.sendall(claim + b"Expect: 100-continue\r\n\r\n")
+            assert status(found) == 100
+            return found
+
+        first, second = claiming(), claiming()
+        genuine = stranger("127.0.0.2")
+        claiming()
+        assert status(first) == 0
+        claiming()
+        assert status(second) == 0
+
+        genuine.sendall(claim + b"\r\na")
+        assert status(genuine) == 200
+
+
+def test_bodies_without_a_proof_have_a_limit_of_memory_in_all() -> None:
+    head = b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+    with serving(Answering(), most_body_bytes=100) as server, ExitStack() as opened:
+
+        def stranger(address: str, size: int) -> tuple[socket.socket, int]:
+            found = socket.create_connection((HOST, server.port), WAIT_SECONDS, (address, 0))
+            opened.enter_context(found).sendall(head % size)
+            return found, status(found)
+
+        first, _ = stranger("127.0.0.3", 50)
+        second, _ = stranger("127.0.0.3", 40)
+        genuine, answered = stranger("127.0.0.2", 20)
+        assert answered == 100
+        assert status(first) == 0
+        assert stranger("127.0.0.4", 60)[1] == 503
+        genuine.sendall(b"a" * 20)
+        second.sendall(b"a" * 40)
+
+        assert status(genuine) == 200
+        assert status(second) == 200
+        # A proof does not count, and neither does a body that was answered.
+        genuine.sendall(head % 90)
+        assert status(genuine) == 100
+        assert stranger("127.0.0.4", 100)[1] == 100
 
 
 def test_more_connections_than_places_wait_for_those_with_a_proof() -> None:

@@ -9,6 +9,7 @@ from tests.support.golden import Golden
 from typer.testing import CliRunner
 
 from extentflow.config.ledgers import LedgerAddress
+from extentflow.errors import Misconfigured
 from extentflow.ledger import LedgerOptions, open_ledger
 from extentflow.model import Job, ObjectVersion, Plan, job_id
 from extentflow.wiring.environments import FoundServers
@@ -110,6 +111,16 @@ def test_a_shell_that_had_the_other_ledger_gets_one_of_the_two(
 
     named = [name for name in (LEDGER_URL, LEDGER_ENDPOINT) if given[name] != "''"]
     assert named == [LEDGER_ENDPOINT if "dynamodb" in services else LEDGER_URL]
+
+
+def test_a_ledger_that_others_may_write_is_not_used(folder: Path) -> None:
+    running(folder, kafka=19092)
+    stack = Stack(folder)
+    stack.create_ledger()
+    stack.ledger.chmod(0o666)
+
+    with pytest.raises(Misconfigured, match=r"ledger\.db: everybody may write it"):
+        running_stack()
 
 
 def test_a_stack_whose_kafka_does_not_run_is_not_used(folder: Path) -> None:

@@ -57,6 +57,39 @@ def examined(
     return list(checks.examine())
 
 
+class Proxy:
+    """Answers all calls but that of the identity with `answer`; None: the SDK fails on it."""
+
+    def __init__(self, answer: dict[str, Any] | None) -> None:
+        self.answer = answer
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        def ask(**_request: object) -> Any:  # noqa: ANN401 - JSON
+            if operation == "get_caller_identity":
+                return {"Arn": "arn:aws:iam::111122223333:user/x", "Account": "111122223333"}
+            if self.answer is None:
+                raise AttributeError("'NoneType' object has no attribute 'update'")
+            return self.answer
+
+        return ask
+
+
+@pytest.mark.parametrize("answer", [{"ResponseMetadata": {}}, None])
+def test_answers_of_another_form_leave_out_their_own_checks_only(
+    answer: dict[str, Any] | None,
+) -> None:
+    checks = AccountChecks(DEV, lambda _service: Proxy(answer), Clock(wall=lambda: NOW))
+
+    findings = {one.check: one for one in checks.examine()}
+
+    assert findings["credentials"].verdict == "ok"
+    assert "event bus" in findings  # the last check
+    why = "it has no Parameter" if answer else "'NoneType' object has no attribute 'update'"
+    fact = f"ssm get_parameter: the answer is not one of AWS ({why})"
+    assert findings["CDK bootstrap"].fact == fact
+    assert "look for a proxy" in findings["VPC"].remedy
+
+
 def failed(findings: list[Finding]) -> list[Finding]:
     return [one for one in findings if one.verdict != "ok"]
 

@@ -139,6 +139,39 @@ def test_a_record_that_others_may_write_is_neither_used_nor_removed(
         assert record.read_text() == content
 
 
+@pytest.mark.parametrize("writable", [".", "var", "var/kafka"])
+def test_a_stack_in_a_folder_that_others_may_write_is_not_used(
+    tmp_path: Path, bystander: subprocess.Popen[bytes], writable: str
+) -> None:
+    directory = tmp_path / "var" / "kafka"
+    directory.mkdir(parents=True)
+    record = {"pid": bystander.pid, "birth": birth_of(bystander.pid), "ports": {"kafka": 9}}
+    (directory / "process.json").write_text(json.dumps(record))
+    assert RunningProcess.recorded_in(directory) is not None
+    (tmp_path / writable).chmod(0o1777)
+
+    with pytest.raises(Misconfigured, match=f"{tmp_path / writable}: everybody may write it"):
+        RunningProcess.recorded_in(directory)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
+@pytest.mark.parametrize("theirs", ["var", "var/kafka", "var/kafka/process.json"])
+def test_another_users_link_to_an_own_stack_is_not_followed(
+    tmp_path: Path, bystander: subprocess.Popen[bytes], theirs: str
+) -> None:
+    own = tmp_path / "own" / "var" / "kafka"
+    own.mkdir(parents=True)
+    record = {"pid": bystander.pid, "birth": birth_of(bystander.pid), "ports": {"kafka": 9}}
+    (own / "process.json").write_text(json.dumps(record))
+    link = tmp_path / "evil" / theirs
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "own" / theirs)
+    os.lchown(link, 65_534, 65_534)
+
+    with pytest.raises(Misconfigured, match=f"{link}: user 65534 owns its link"):
+        RunningProcess.recorded_in(tmp_path / "evil" / "var" / "kafka")
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}', '{"pid": 1, "birth": "", "ports": 1}'])
 def test_an_unreadable_record_is_forgotten(tmp_path: Path, content: str) -> None:
     (tmp_path / "process.json").write_text(content)

@@ -12,6 +12,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ from extentflow.errors import Misconfigured
 from extentflow.wording import plain
 
 _SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*([\s=:])")
+_OWN_SETTINGS = (
+    "settings are used only if nobody but you or root may write them; read it, then"
+    " `chown $USER` and `chmod go-w`, or remove it"
+)
 _TOO_DEEP = "nested too deep; write key: value lines, without maps or lists in them"
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
@@ -65,8 +70,34 @@ def read_standard_input() -> str:
 
 def read_if_present(path: str) -> str | None:
     """Return a file's text, None where there is none; Misconfigured if it cannot be read."""
+    return _read(path, None)
+
+
+def read_owned(path: str, rule: str = _OWN_SETTINGS) -> str | None:
+    """Return a file's text as `read_if_present`, if only the user or root can have written it.
+
+    Raises Misconfigured, with `rule`, for a file or link of another owner, or one that others may
+    write.
+    """
+    return _read(path, rule)
+
+
+def refuse_foreign(path: Path, rule: str) -> None:
+    """Return if there is nothing, or a file or folder that only the user or root may write.
+
+    Raises as `read_owned`.
+    """
+    with suppress(FileNotFoundError):
+        _refuse(path, path.stat(), rule)
+
+
+def _read(path: str, rule: str | None) -> str | None:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with Path(path).open(encoding="utf-8") as file:
+            if rule is not None:
+                # That of what is read: the path may lead elsewhere a moment later.
+                _refuse(Path(path), os.fstat(file.fileno()), rule)
+            return file.read()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
@@ -75,28 +106,26 @@ def read_if_present(path: str) -> str | None:
         raise Misconfigured(f"{path}: cannot be read ({exc.strerror}); check the path") from exc
 
 
-def read_owned(path: str) -> str | None:
-    """Return a file's text as `read_if_present`, if only the user or root can have written it.
-
-    Raises Misconfigured for a file of another owner, or one that others may write.
-    """
-    text = read_if_present(path)
-    if text is not None and (whose := foreign(Path(path))):
-        raise Misconfigured(
-            f"{Path(path).absolute()}: {whose}, and settings are used only if nobody but you or"
-            " root may write them; read it, then `chown $USER` and `chmod go-w`, or remove it"
-        )
-    return text
+def _refuse(path: Path, found: os.stat_result, rule: str) -> None:
+    link = path.lstat()
+    # A link of another user leads to a file of this one's choice. Links themselves have no modes.
+    elsewhere = _owner(link, "its link") if stat.S_ISLNK(link.st_mode) else None
+    if whose := elsewhere or _foreign(found):
+        raise Misconfigured(f"{path.absolute()}: {whose}, and {rule}")
 
 
-def foreign(path: Path) -> str | None:
+def _owner(found: os.stat_result, what: str) -> str | None:
+    own = found.st_uid in (os.geteuid(), 0)
+    return None if own else f"user {found.st_uid} owns {what}"
+
+
+def _foreign(found: os.stat_result) -> str | None:
     """Return why others than the user and root may have written a file, in words; None: none may.
 
     A group that has only the user is the user: several distributions make one for each.
     """
-    found = path.stat()
-    if found.st_uid not in (os.geteuid(), 0):
-        return f"user {found.st_uid} owns it"
+    if whose := _owner(found, "it"):
+        return whose
     if found.st_mode & stat.S_IWOTH:
         return "everybody may write it"
     if found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid, found.st_uid):

@@ -84,7 +84,7 @@ class Receiver:
     def _stored(self, endpoint: str | None, payload: bytes) -> HttpResponse:
         published = requests.publication(payload)
         if published is not None and published.probe:
-            log.info("test message for %r: %.200r", published.topic, published.message)
+            log.info("test message for %.200r: %.200r", published.topic, published.message)
             return _accepted(payload, published)
         document = payload if published is None else published.message.encode()
         try:

@@ -37,6 +37,11 @@ TERMINATOR = "aws4_request"
 MAX_SKEW_SECONDS = 15 * 60
 # As many as http.client reads; each is looked for among all.
 MAX_SIGNED_HEADERS = 100
+# What every source reads before the proof. The header has three parts, a path a stage and a secret.
+MAX_AUTHORIZATION_CHARACTERS = 8_192
+MAX_AUTHORIZATION_PARTS = 8
+MAX_PATH_CHARACTERS = 2_048
+MAX_SEGMENTS = 16
 
 _TIMESTAMP = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}")
@@ -68,9 +73,13 @@ class SignatureProof:
     def _claim(self, request: HttpRequest, now: float) -> _Claim:
         claim = _Claim.read(request)
         if not _same(claim.access_key_id, self.access_key_id):
-            raise AccessDenied(f"the access key id {claim.access_key_id!a} is not the shared one")
+            raise AccessDenied(
+                f"the access key id {claim.access_key_id!a:.200} is not the shared one"
+            )
         if not claim.scope.endswith(f"/{SERVICE}/{TERMINATOR}"):
-            raise AccessDenied(f"signed for {claim.scope!a}, expected */{SERVICE}/{TERMINATOR}")
+            raise AccessDenied(
+                f"signed for {claim.scope!a:.200}, expected */{SERVICE}/{TERMINATOR}"
+            )
         skew = abs(now - claim.signed_at())
         if skew > MAX_SKEW_SECONDS:
             raise AccessDenied(
@@ -106,11 +115,17 @@ class _Claim:
 
     @classmethod
     def read(cls, request: HttpRequest) -> _Claim:
-        algorithm, _, rest = (request.header("authorization") or "").strip().partition(" ")
+        header = request.header("authorization") or ""
+        if len(header) > MAX_AUTHORIZATION_CHARACTERS:
+            raise AccessDenied(f"over {MAX_AUTHORIZATION_CHARACTERS} characters of Authorization")
+        algorithm, _, rest = header.strip().partition(" ")
         if algorithm != ALGORITHM:
             raise AccessDenied(f"not signed: no Authorization header that begins with {ALGORITHM}")
-        parts = dict(part.strip().partition("=")[::2] for part in rest.split(","))
-        names = parts.get("SignedHeaders", "").split(";")
+        stated = rest.split(",", MAX_AUTHORIZATION_PARTS)
+        if len(stated) > MAX_AUTHORIZATION_PARTS:
+            raise AccessDenied(f"more than {MAX_AUTHORIZATION_PARTS} parts of Authorization")
+        parts = dict(part.strip().partition("=")[::2] for part in stated)
+        names = parts.get("SignedHeaders", "").split(";", MAX_SIGNED_HEADERS)
         if len(names) > MAX_SIGNED_HEADERS:
             raise AccessDenied(f"more than {MAX_SIGNED_HEADERS} headers are signed")
         match parts.get("Credential", "").rsplit("/", 4):
@@ -160,7 +175,7 @@ def _canonical_path(path: str) -> str:
 def _canonical_header(request: HttpRequest, name: str) -> str:
     value = request.header(name)
     if value is None:
-        raise AccessDenied(f"the signed header {name!a} is not there")
+        raise AccessDenied(f"the signed header {name!a:.200} is not there")
     return " ".join(value.split())
 
 
@@ -183,8 +198,14 @@ class SecretPathProof:
         self.claim(request, now=now)
 
     def claim(self, request: HttpRequest, *, now: float) -> None:  # noqa: ARG002 - see Proof
+        segments = request.path.split("/", MAX_SEGMENTS)
+        if len(segments) > MAX_SEGMENTS or len(request.path) > MAX_PATH_CHARACTERS:
+            raise AccessDenied(
+                f"the path has more than {MAX_SEGMENTS - 1} segments, or {MAX_PATH_CHARACTERS}"
+                " characters"
+            )
         # No early exit: the time must not reveal which segment is similar.
-        found = [_same(segment, self.segment) for segment in request.path.split("/")]
+        found = [_same(segment, self.segment) for segment in segments]
         if not any(found):
             raise AccessDenied("the path does not hold the secret segment")
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 from http import HTTPStatus
 
 from extentflow.http.requests import MAX_REQUEST_BYTES, HttpRequest, HttpResponse
-from extentflow.http.serving import AnyMethod, HttpServer, Trust, UnknownCoding, shut
+from extentflow.http.serving import AnyMethod, HttpServer, UnknownCoding, shut
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ MOST_ANSWERS = 64
 # Descriptors for all but connections: the database, the logs, the queue.
 OTHER_DESCRIPTORS = 128
 MOST_HEAD_BYTES = 32_768
+# Of all bodies whose sender has not proven itself yet: the proof needs the whole body.
+MOST_BODY_BYTES = 64 << 20
 
 
 class _Head(io.BufferedIOBase):
@@ -82,10 +84,12 @@ class ReceivingServer(HttpServer):
         head_seconds: float = HEAD_SECONDS,
         request_seconds: float = REQUEST_SECONDS,
         most_connections: int = MOST_CONNECTIONS,
+        most_body_bytes: int = MOST_BODY_BYTES,
     ) -> None:
         self.answer = answer
         self.before_body = before_body
         self.seconds = request_seconds
+        self.most_body_bytes = most_body_bytes
         self.answering = threading.Semaphore(MOST_ANSWERS)
         possible = descriptors(most_connections + OTHER_DESCRIPTORS) - OTHER_DESCRIPTORS
         super().__init__(
@@ -118,18 +122,18 @@ class _Receiving(AnyMethod):
         status = HTTPStatus.NOT_IMPLEMENTED if bad else HTTPStatus(code)
         # It is that of HTTP/0.9, which has no status, until a head is read.
         self.request_version = self.protocol_version
-        self._refuse(status, ValueError(message or explain or "the head cannot be read"))
+        self._refuse(status, message or explain or "the head cannot be read")
 
     def take(self) -> None:
         self._begin_body()
         try:
             self._respond(self.framing(length_required=self.command == "POST"))
         except UnknownCoding as exc:
-            self._refuse(HTTPStatus.NOT_IMPLEMENTED, exc)
+            self._refuse(HTTPStatus.NOT_IMPLEMENTED, str(exc))
         except ValueError as exc:
-            self._refuse(HTTPStatus.LENGTH_REQUIRED, exc)
+            self._refuse(HTTPStatus.LENGTH_REQUIRED, str(exc))
         except OverflowError as exc:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, exc)
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(exc))
 
     def _begin_body(self) -> None:
         if isinstance(self.rfile, _Head):
@@ -144,7 +148,13 @@ class _Receiving(AnyMethod):
         if response is not None:
             self._send(response, unread=length != 0)
             return
-        self.server.extend(self.connection, self.server.seconds, Trust.CLAIM)
+        expected = MAX_REQUEST_BYTES if length is None else min(length, MAX_REQUEST_BYTES)
+        if not self.server.make_room(self.connection, expected, self.server.most_body_bytes):
+            # The sender repeats the notification.
+            why = "bodies without a proof take all the memory that they may have"
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, why)
+            return
+        self.server.extend(self.connection, self.server.seconds)
         if self.headers.get("Expect", "").lower() == "100-continue":
             self.send_response_only(HTTPStatus.CONTINUE)
             self.end_headers()
@@ -161,14 +171,14 @@ class _Receiving(AnyMethod):
         if ends:
             headers.append(("Connection", "close"))
         else:
-            self.server.extend(self.connection, self.server.seconds, Trust.PROOF)
+            self.server.extend(self.connection, self.server.seconds, proven=True)
         self.answer(response.status, content, headers)
         if unread:
             self._drain()
 
-    def _refuse(self, status: HTTPStatus, why: Exception) -> None:
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
         # The unread rest of the request would be read as the next one.
-        log.warning("refused with %d %s: %s", status, status.phrase, why)
+        log.warning("refused with %d %s: %.200s", status, status.phrase, why)
         headers = [("Content-Type", "text/plain"), ("Connection", "close")]
         self.answer(status, status.phrase.encode(), headers)
         self._begin_body()

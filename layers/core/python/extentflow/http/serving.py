@@ -15,9 +15,8 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import IntEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -76,7 +75,7 @@ class Handler(BaseHTTPRequestHandler):
         codings = [value.strip().lower() for value in self._stated("transfer-encoding")]
         lengths = {value.strip() for value in self._stated("content-length")}
         if codings and codings != ["chunked"]:
-            raise UnknownCoding(f"the transfer coding is {', '.join(codings)}, not chunked")
+            raise UnknownCoding(f"the transfer coding is {', '.join(codings)!a:.200}, not chunked")
         if codings and lengths:
             raise ValueError("both a transfer coding and a length are stated")
         if codings:
@@ -139,76 +138,97 @@ class AnyMethod(Handler):
         raise NotImplementedError
 
 
-class Trust(IntEnum):
-    """What a connection's peer has shown; the least trusted ends first where places are short."""
-
-    NONE = 0
-    CLAIM = 1
-    PROOF = 2
-
-
 @dataclass(slots=True)
 class _Held:
     """A connection that has a place, until `ends` (seconds of the monotonic clock)."""
 
     address: str
     ends: float | None
-    trust: Trust = Trust.NONE
+    body_bytes: int = 0
 
 
 @dataclass(slots=True)
 class _Places:
     """The connections that are served; not safe for threads.
 
-    Those without a proof are in groups by trust and address, each in the order of their arrival.
+    Those without a proof are in groups by address, each in the order of their arrival. What a
+    sender states without a proof does not matter: everybody can state it.
     """
 
     held: dict[socket.socket, _Held] = field(default_factory=dict)
-    groups: dict[Trust, dict[str, dict[socket.socket, None]]] = field(
-        default_factory=lambda: {Trust.NONE: {}, Trust.CLAIM: {}}
-    )
+    unproven: dict[str, dict[socket.socket, None]] = field(default_factory=dict)
 
     def take(self, connection: socket.socket, address: str, ends: float | None) -> None:
         self.held[connection] = _Held(address, ends)
-        self.groups[Trust.NONE].setdefault(address, {})[connection] = None
+        self.unproven.setdefault(address, {})[connection] = None
 
     def leave(self, connection: socket.socket) -> None:
-        if (held := self.held.pop(connection, None)) is not None:
-            self._ungroup(connection, held)
+        self._ungroup(connection)
+        self.held.pop(connection, None)
 
-    def extend(self, connection: socket.socket, ends: float, trust: Trust) -> None:
+    def extend(self, connection: socket.socket, ends: float, *, proven: bool) -> None:
         held = self.held.get(connection)
         if held is None:
             return
         held.ends = ends
-        # A proof is kept: the next request of the same sender begins without a claim.
-        if trust > held.trust and self._ungroup(connection, held):
-            held.trust = trust
-            if trust in self.groups:
-                self.groups[trust].setdefault(held.address, {})[connection] = None
+        if proven:
+            self._ungroup(connection)
 
     def displaced(self) -> socket.socket | None:
         """Return the connection that gives its place away, once; None if all have a proof."""
-        for group in self.groups.values():
-            if group:
-                address = max(group, key=lambda one: len(group[one]))
-                connection = next(iter(group[address]))
-                self._ungroup(connection, self.held[connection])
-                return connection
-        return None
+        if not self.unproven:
+            return None
+        address = max(self.unproven, key=lambda one: len(self.unproven[one]))
+        connection = next(iter(self.unproven[address]))
+        self._ungroup(connection)
+        return connection
+
+    def make_room(
+        self, connection: socket.socket, size: int, most: int
+    ) -> list[socket.socket] | None:
+        """Count a body of `size` bytes; return the connections that give their room away, once.
+
+        None: the address of this connection would have most of the `most` bytes. A body of a
+        connection with a proof is not counted.
+        """
+        address = self.held[connection].address
+        if connection not in self.unproven.get(address, {}):
+            return []
+        sizes = {
+            one: sum(self.held[other].body_bytes for other in group)
+            for one, group in self.unproven.items()
+        }
+        sizes[address] += size
+        left = {one: self._bodies(group) for one, group in self.unproven.items()}
+        total, ended = sum(sizes.values()), list[socket.socket]()
+        while total > most:
+            largest = max(sizes, key=sizes.__getitem__)
+            oldest = next(left[largest], None)
+            if oldest is None:
+                return None
+            freed = self.held[oldest].body_bytes
+            total, sizes[largest] = total - freed, sizes[largest] - freed
+            ended.append(oldest)
+        for one in ended:
+            self._ungroup(one)
+        self.held[connection].body_bytes = size
+        return ended
+
+    def _bodies(self, group: Iterable[socket.socket]) -> Iterator[socket.socket]:
+        return (one for one in group if self.held[one].body_bytes)
 
     def overdue(self, now: float) -> list[socket.socket]:
         return [one for one, held in self.held.items() if held.ends is not None and held.ends < now]
 
-    def _ungroup(self, connection: socket.socket, held: _Held) -> bool:
-        """Remove a connection from its group; False if it gave its place away."""
-        group = self.groups.get(held.trust, {})
-        if connection not in group.get(held.address, {}):
-            return False
-        del group[held.address][connection]
-        if not group[held.address]:
-            del group[held.address]
-        return True
+    def _ungroup(self, connection: socket.socket) -> None:
+        """Remove a connection from those that give their place away, if it is one."""
+        if (held := self.held.get(connection)) is None:
+            return
+        held.body_bytes = 0
+        group = self.unproven.get(held.address, {})
+        group.pop(connection, None)
+        if not group:
+            self.unproven.pop(held.address, None)
 
 
 def _network(address: str) -> str:
@@ -325,10 +345,22 @@ class HttpServer(ThreadingHTTPServer):
             for connection in self._places.overdue(now):
                 shut(connection, socket.SHUT_RDWR)
 
-    def extend(self, request: socket.socket, seconds: float, trust: Trust = Trust.NONE) -> None:
-        """Let a connection end so many seconds from now; it does not lose its trust."""
+    def extend(self, request: socket.socket, seconds: float, *, proven: bool = False) -> None:
+        """Let a connection end so many seconds from now; a proof is kept for all its requests."""
         with self._lock:
-            self._places.extend(request, time.monotonic() + seconds, trust)
+            self._places.extend(request, time.monotonic() + seconds, proven=proven)
+
+    def make_room(self, request: socket.socket, size: int, most: int) -> bool:
+        """Return whether a body of `size` bytes may be read, until its connection ends.
+
+        All bodies without a proof have at most `most` bytes. Where they would have more, the oldest
+        ones end, of the address that has most; False: it is this one's.
+        """
+        with self._lock:
+            ended = self._places.make_room(request, size, most)
+            for connection in ended or ():
+                shut(connection, socket.SHUT_RDWR)
+        return ended is not None
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's
         """Log errors, except a closed connection: a killed process causes one."""

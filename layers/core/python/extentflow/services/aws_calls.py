@@ -3,14 +3,14 @@
 Tests: unit/services/test_account_checks.py, unit/services/test_deployed.py
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from extentflow.aws import translate_errors
-from extentflow.errors import ExtentflowError, Retryable
+from extentflow.errors import ExtentflowError, Misconfigured, Retryable
 
 OpenClient = Callable[[str], Any]
 
@@ -42,7 +42,8 @@ class AwsCalls:
     def call(self, service: str, operation: str, **request: object) -> Any:  # noqa: ANN401 - JSON
         """Return the answer to one request.
 
-        Raises Retryable without one, and Misconfigured with the remedy where AWS refuses it.
+        Raises Retryable without one, and Misconfigured with the remedy where AWS refuses it, or the
+        answer is of another form.
         """
         remedies = dict.fromkeys(
             _DENIED, f"allow {action(service, operation)} to these credentials"
@@ -56,7 +57,13 @@ class AwsCalls:
         ):
             if service not in self._clients:
                 self._clients[service] = self.open_client(service)
-            return getattr(self._clients[service], operation)(**request)
+            ask = getattr(self._clients[service], operation)
+            try:
+                found = ask(**request)
+            except (AttributeError, LookupError, TypeError, ValueError) as exc:
+                # The SDK's: what it parsed is of another form than an answer of AWS.
+                raise _unreadable(f"{service} {operation}", str(exc)) from exc
+        return _readable(f"{service} {operation}", found)
 
     def find(
         self, service: str, operation: str, absent: Collection[str], **request: object
@@ -93,6 +100,30 @@ class AwsCalls:
             if not page.get(next_page):
                 return
             asked[next_page] = page[next_page]
+
+
+class _Answer(dict[str, Any]):
+    """An object of an answer. Raises Misconfigured for a key that it lacks."""
+
+    def __init__(self, call: str, found: Mapping[str, Any]) -> None:
+        super().__init__((name, _readable(call, one)) for name, one in found.items())
+        self._call = call
+
+    def __missing__(self, key: str) -> Any:  # noqa: ANN401 - never returns
+        raise _unreadable(self._call, f"it has no {key}")
+
+
+def _readable(call: str, found: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(found, dict):
+        return _Answer(call, found)
+    return [_readable(call, one) for one in found] if isinstance(found, list) else found
+
+
+def _unreadable(call: str, why: str) -> Misconfigured:
+    return Misconfigured(
+        f"{call}: the answer is not one of AWS ({why}); look for a proxy, or another server, that"
+        " answers in its place"
+    )
 
 
 def action(service: str, operation: str) -> str:
