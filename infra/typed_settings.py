@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from extentflow.errors import Misconfigured
 
@@ -20,12 +20,12 @@ class TypedSettings:
     """The base of settings; construction raises Misconfigured with all settings of a wrong type."""
 
     __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __post_init__(self) -> None:
         """Make choices of texts, and check the types."""
-        if not is_dataclass(self):
-            raise TypeError(f"{type(self).__name__}: no dataclass")
-        hints, problems = get_type_hints(type(self)), []
+        hints = get_type_hints(type(self))
+        problems: list[str] = []
         for one in fields(self):
             value, hint = getattr(self, one.name), hints[one.name]
             problems.extend(f"{self}: {one.name} {problem}" for problem in _problems(value, hint))
