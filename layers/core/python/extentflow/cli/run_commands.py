@@ -254,7 +254,8 @@ def run(
         same = "the same command without --again" if selection.again else "the same command again"
         output.note(f"{same} delivers only what is new")
     if servers.words and (report.records_this_run or not report.ok):
-        output.note(f"`status` and `replay` need `{servers.words}`, too")
+        which = "`status` and `replay` need" if servers.ledger else "`replay` needs"
+        output.note(f"{which} `{servers.words}`, too")
     command, own = ("the same command", order.config.name) if made else ("", "")
     show(report, as_json=as_json, command=command, connector=own, engine=engine.engine or "")
 
