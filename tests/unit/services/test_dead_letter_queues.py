@@ -450,6 +450,22 @@ def test_every_letter_of_a_queue_that_was_created_again_is_replayed(
     assert "was created again: its id was" in found.reasons[0]
 
 
+def test_a_queue_that_was_created_again_twice_is_compared_with_the_topic_read_last() -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    replay(runtime)
+    runtime.cluster.create_topic(DEAD)
+    (second,) = open_dead_letters(runtime, "c").redelivery().broker.present_topics([DEAD]).values()
+    assert "was created again" in replay(runtime).reasons[0]
+    assert replay(runtime).reasons == []
+    runtime.cluster.create_topic(DEAD)
+
+    found, again = replay(runtime), replay(runtime)
+
+    assert f"its id was {second}" in found.reasons[0]
+    assert "from offset 0 on are lost" in found.reasons[0]
+    assert again.reasons == []
+
+
 def test_a_queue_without_an_id_that_is_shorter_than_its_position_is_refused(
     golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,4 +186,5 @@ def replay_dead_letters(
             f"`extentflow dead-letters -c {connector}` shows them, with their reasons; with"
             " --discard PARTITION/OFFSET, or all, it discards them"
         )
+    if found.bad or found.left or found.reasons:  # also lost ones
         raise typer.Exit(INCOMPLETE)

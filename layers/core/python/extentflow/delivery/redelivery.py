@@ -144,6 +144,8 @@ NOTED: NoteKind[_ProgressNote] = NoteKind(
         facts.get("topic_id", ""),
     ),
 )
+# Of the topic that a replay read last, by the partition's first identity.
+LAST: NoteKind[_ProgressNote] = NoteKind("deadletters-last#", NOTED.encode, NOTED.decode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +286,9 @@ class Redelivery:
                     log.info("topic %s: %s", self.topic, exc)
                 else:
                     break
+            if self.topic_id:
+                read = self._note(self.unread(partition), digest)
+                LAST.write(self.notes, self._first_identity_of(partition), read)
 
     def _note(self, position: int, repairs: str, *, open: bool = False) -> _ProgressNote:  # noqa: A002
         return _ProgressNote(position, open, repairs, self.topic_id)
@@ -291,9 +296,8 @@ class Redelivery:
     def _former(self, partition: int) -> Iterator[str]:
         """Yield what the first replay of a queue that was created again has to say."""
         first = self._first_identity_of(partition)
-        identity = self.identity_of(partition)
-        noted = NOTED.read(self.notes, first)
-        if noted is not None and identity != first and NOTED.read(self.notes, identity) is None:
+        noted = LAST.read(self.notes, first) or NOTED.read(self.notes, first)
+        if noted is not None and is_another(noted.topic_id, self.topic_id):
             yield (
                 f"{created_again(f'{self.topic}[{partition}]', noted.topic_id, self.topic_id)};"
                 f" dead letters of the former topic from offset {noted.position} on are lost"

@@ -288,7 +288,8 @@ class _Call:
         self.last_error = str(exc)
         if not alike:
             level = logging.INFO if isinstance(exc, ProducerSpent) else logging.WARNING
-            log.log(level, "%s: %s; retrying for up to %.0f s", self.extent.uri, exc, seconds)
+            said = str(exc).removeprefix(f"{self.extent.uri}: ")
+            log.log(level, "%s: %s; retrying for up to %.0f s", self.extent.uri, said, seconds)
 
     def _require_retry(self, exc: Retryable, *, out_of_time: bool) -> None:
         """Raise the error of a try unless another one may follow in this call."""

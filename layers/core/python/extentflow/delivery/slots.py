@@ -474,7 +474,7 @@ class Slots:
             raise _not_owned(claim)
         if own.in_doubt or position < own.position:
             behind = f"position {position} lies behind {own.position}, which was committed"
-            why = "the ledger has not confirmed a commit" if own.in_doubt else behind
+            why = "its last commit is not settled" if own.in_doubt else behind
             raise Fenced(f"{claim.extent.uri}: {why}; only a settlement may write the extent now")
         return own
 
