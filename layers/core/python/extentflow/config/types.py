@@ -235,14 +235,16 @@ _NAME_PART = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 
 
 def _name_pattern(text: str) -> str:
-    pattern, at = "", 0
+    pattern, at, known = "", 0, set[str]()
     for match in _NAME_PART.finditer(text):
         # Options such as `padding=true` change what is written, not what is read.
         name = match[1].partition(":")[0].strip()
         part = _NAME_PARTS.get(name)
-        if part is None or (part.startswith("(") and part in pattern):
-            known = ", ".join(f"{{{{{known}}}}}" for known in _NAME_PARTS)
-            raise ValueError(f"{match[0]!r} is unknown or stands twice; there are {known}")
+        # Each part that stands again multiplies the ways in which a long key is tried.
+        if part is None or name in known:
+            parts = ", ".join(f"{{{{{one}}}}}" for one in _NAME_PARTS)
+            raise ValueError(f"{match[0]!r} is unknown or stands twice; there are {parts}")
+        known.add(name)
         pattern += re.escape(text[at : match.start()]) + part
         at = match.end()
     return pattern + re.escape(text[at:])

@@ -3,7 +3,6 @@
 Tests: unit/transforms/test_records.py, unit/formats/parquet/test_parquet_filter.py
 """
 
-import re
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from extentflow.transforms import Predicate, Rows
 from extentflow.transforms.comparisons import Mask
 from extentflow.transforms.conditions import CONDITIONS, Condition
 from extentflow.transforms.records import REGEX
+from extentflow.transforms.topic_patterns import TopicPattern
 
 # -- by topic, by tombstone ------------------------------------------------------------------------
 
@@ -22,11 +22,11 @@ from extentflow.transforms.records import REGEX
 class TopicNameMatchesOptions:
     """The keys of TopicNameMatches."""
 
-    pattern: "re.Pattern[str]" = key(REGEX, "Matches the whole topic name.", required=True)
+    pattern: TopicPattern = key(REGEX, "Matches the whole topic name.", required=True)
 
 
 def _topic_matches(options: TopicNameMatchesOptions, topic: str) -> bool:
-    return options.pattern.fullmatch(topic) is not None
+    return options.pattern.matches(topic)
 
 
 def _open_topic(options: TopicNameMatchesOptions) -> Predicate:

@@ -1,6 +1,5 @@
 """Transforms of whole records: drop them, make their key, add facts about them, route them."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
@@ -16,6 +15,7 @@ from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, EXACT, TEXT, Kind, illegal_topic
 from extentflow.errors import UnsupportedType
 from extentflow.transforms import NO_KEY, Rows
+from extentflow.transforms.topic_patterns import TopicPattern
 from extentflow.wording import quoted
 
 
@@ -127,35 +127,26 @@ INSERT_FIELD = TransformSpec(
 # -- RegexRouter -----------------------------------------------------------------------------------
 
 
-def _regex(text: str) -> "re.Pattern[str]":
-    try:
-        return re.compile(text)
-    except (re.error, OverflowError, RecursionError) as exc:
-        raise ValueError(f"no regular expression: {exc}") from exc
-
-
-REGEX: Kind["re.Pattern[str]"] = Kind(_regex, lambda pattern: pattern.pattern)
+REGEX: Kind[TopicPattern] = Kind(TopicPattern, lambda pattern: pattern.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegexRouterOptions:
     """The keys of RegexRouter."""
 
-    regex: "re.Pattern[str]" = key(REGEX, "Matches the whole topic name.", required=True)
+    regex: TopicPattern = key(REGEX, "Matches the whole topic name.", required=True)
     replacement: str = key(EXACT, "The topic instead; `$1` is the first group.", required=True)
 
 
 def _routed(options: RegexRouterOptions, topic: str) -> str:
-    match = options.regex.fullmatch(topic)
-    if match is None:
-        return topic
-    return re.sub(r"\$(\d)", lambda group: match[int(group[1])] or "", options.replacement)
+    return options.regex.replaced(topic, options.replacement)
 
 
 def _route_problem(options: RegexRouterOptions) -> str | None:
-    groups = [int(number) for number in re.findall(r"\$(\d)", options.replacement)]
-    if groups and max(groups) > options.regex.groups:
-        return f"replacement: there is no group ${max(groups)} in regex"
+    try:
+        options.regex.replaced("", options.replacement)
+    except ValueError as exc:
+        return f"replacement: {exc}"
     return None
 
 
