@@ -310,7 +310,7 @@ def test_commands_that_are_advised_take_the_servers_that_they_need(line: Command
     line.runtime.put(lines=3)
     deny(line)
     assert line.run(IN, *TOPIC, "--bootstrap-servers", "broker:9092") == 1
-    needed = line.said.partition("need `")[2].partition("`")[0].split()
+    needed = line.said.partition("`replay` needs `")[2].partition("`")[0].split()
     replay = line.advice("replay")
     permit(line)
 
