@@ -20,8 +20,6 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 
-from aws_lambda_powertools.metrics import EphemeralMetrics
-
 from extentflow.metric_table import CONNECTOR, SERVICE, VERSION, MetricEntry
 
 SERVICE_VARIABLE = "POWERTOOLS_SERVICE_NAME"
@@ -95,6 +93,9 @@ def _version() -> str:
 
 
 def _write(dimensions: _Dimensions, values: list[tuple[MetricEntry, float]]) -> None:
+    # Functions have Powertools; the library's other users need not.
+    from aws_lambda_powertools.metrics import EphemeralMetrics  # noqa: PLC0415
+
     service = os.environ[SERVICE_VARIABLE]
     document = EphemeralMetrics(service=service if dimensions.total else "")
     if not dimensions.total:
