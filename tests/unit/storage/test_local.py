@@ -75,6 +75,21 @@ def test_files_of_credentials_are_no_objects_unless_their_folder_is_named(folder
     assert [one.key for one in guarded.list(f"{folder}/.aws")] == ["credentials"]
 
 
+def test_a_link_below_a_folder_leads_to_no_credentials(folder: Path) -> None:
+    guarded = LocalStore(StoreOptions(trust=Trust(folders=(str(folder), f"{folder}/owner/.ssh"))))
+    (folder / "owner" / ".ssh").mkdir(parents=True)
+    (folder / "owner" / ".ssh" / "id_rsa").write_text("key")
+    (folder / "owner" / ".ssh" / "same").symlink_to("id_rsa")
+    (folder / "team").mkdir()
+    (folder / "team" / "x.txt").symlink_to("../owner/.ssh/id_rsa")
+    (folder / "team" / "d").symlink_to("../owner/.ssh")
+
+    for key in ("team/x.txt", "team/d/id_rsa"):
+        with pytest.raises(AccessDenied, match="holds credentials"):
+            guarded.head(str(folder), key)
+    assert guarded.head(f"{folder}/owner/.ssh", "same").size == 3
+
+
 def test_a_folder_is_judged_whenever_it_is_read(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "owners").mkdir()
     (tmp_path / "owners" / "a.csv").write_text("1")

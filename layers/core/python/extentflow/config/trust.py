@@ -219,7 +219,8 @@ def _is_inside(path: str, folders: tuple[str, ...]) -> bool:
 def holds_credentials(key: str, path: str) -> bool:
     """Whether a file below a folder that a connector names is one of credentials.
 
-    `key` is its path below that folder: a folder may itself be one of credentials.
+    `key` is its path below that folder, as written or without links: a folder may itself be one of
+    credentials.
     """
     kept = {_real(os.environ[name]) for name in _NAMED_BY if os.environ.get(name)}
     return any(map(is_credentials, key.split("/"))) or (bool(kept) and _real(path) in kept)
