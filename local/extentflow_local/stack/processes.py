@@ -24,7 +24,7 @@ _PROC = Path("/proc")
 _POLL_SECONDS = 0.02
 _LARGEST_LOG_BYTES = 32 * 1024 * 1024
 _OWN_STACK = (
-    "a stack is used only if nobody but you or root may write its folder, records and ledger;"
+    "a stack is used only if you and root alone may write its folder, records and ledger;"
     " set EXTENTFLOW_LOCAL_STACK=off, or use another folder"
 )
 
@@ -104,7 +104,7 @@ class RunningProcess:
 
 
 def refuse_foreign_stack(root: Path, path: Path) -> None:
-    """Return if nobody but the user and root may write `path`, and each folder from `root` to it.
+    """Return if the user and root alone may write `path`, and each folder from `root` to it.
 
     What is absent passes. Raises Misconfigured for others, and for links of other users.
     """

@@ -24,7 +24,7 @@ from extentflow.wording import plain
 
 _SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*([\s=:])")
 _OWN_SETTINGS = (
-    "settings are used only if nobody but you or root may write them; read it, then"
+    "settings are used only if you and root alone may write them; read it, then"
     " `chown $USER` and `chmod go-w`, or remove it"
 )
 _TOO_DEEP = "nested too deep; write key: value lines, without maps or lists in them"

@@ -206,7 +206,7 @@ def _is_inside(path: str, folders: tuple[str, ...]) -> bool:
     if any(each.is_relative_to(one) for one in _NEVER for each in seen):
         return False
     secret = {part for each in seen for part in each.parts} & _CREDENTIALS
-    kept = {_real(os.environ[name]) for name in _NAMED_BY if os.environ.get(name)}
+    kept = _named_files()
     for folder in folders:
         around = _real(folder)
         parts = {*around.parts, *Path(os.path.normpath(folder)).parts}
@@ -216,14 +216,19 @@ def _is_inside(path: str, folders: tuple[str, ...]) -> bool:
     return False
 
 
-def holds_credentials(key: str, path: str) -> bool:
+def holds_credentials(root: Path, key: str, path: str) -> bool:
     """Whether a file below a folder that a connector names is one of credentials.
 
-    `key` is its path below that folder, as written or without links: a folder may itself be one of
-    credentials.
+    `path` is the file's real path, `key` what leads there from `root`, maybe through links. Names
+    count below `root`, which may itself be a folder of credentials.
     """
-    kept = {_real(os.environ[name]) for name in _NAMED_BY if os.environ.get(name)}
-    return any(map(is_credentials, key.split("/"))) or (bool(kept) and _real(path) in kept)
+    names = {*key.split("/"), *Path(path).relative_to(root).parts}
+    return any(map(is_credentials, names)) or Path(path) in _named_files()
+
+
+def _named_files() -> set[Path]:
+    """Return the files of credentials that variables of this process name."""
+    return {_real(os.environ[name]) for name in _NAMED_BY if os.environ.get(name)}
 
 
 def is_credentials(name: str) -> bool:

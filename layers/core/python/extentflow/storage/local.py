@@ -147,9 +147,7 @@ class LocalStore:
             )
         path = os.path.realpath(root / key, strict=True)
         _check_inside(root, path, where)
-        below = os.path.relpath(path, root)  # a link may lead to another folder of this one
-        names = (key, below) if self._trust is not None else ()
-        if any(holds_credentials(name, path) for name in names):
+        if self._trust is not None and holds_credentials(root, key, path):
             raise AccessDenied(f"{where} {OF_CREDENTIALS}")
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
