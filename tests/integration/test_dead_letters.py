@@ -151,10 +151,11 @@ def test_dead_letters_are_listed_repaired_and_delivered_by_commands(
     assert (first["records"], second["records"]) == (len(BAD), 0)
     assert delivered(delivery) == sorted(map(str, range(len(ROWS))))
     assert command(delivery, "dead-letters", "--json") == ""
+    assert "has no dead letter left; --all" in command(delivery, "dead-letters", said=True)
 
 
-def command(delivery: Delivery, *words: str) -> str:
-
+def command(delivery: Delivery, *words: str, said: bool = False) -> str:
+    """Return what a command writes to its output; `said`: to its error output."""
     done = subprocess.run(
         [str(PROGRAM), *words, "--connector", delivery.connector_name],
         env=delivery.environment,
@@ -164,4 +165,4 @@ def command(delivery: Delivery, *words: str) -> str:
         timeout=AWAITED_SECONDS,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stderr if said else done.stdout

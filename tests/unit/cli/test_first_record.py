@@ -434,7 +434,7 @@ def test_bad_records_that_are_tolerated_are_found_with_the_next_command(
     assert line.run("bad.csv", *TOPIC, *words) == 0
 
     name = line.said.split()[2].strip(",")
-    command = f"1 bad record is in topic dead: `extentflow dead-letters -c {name}` shows them"
+    command = f"1 bad record sent to topic dead: `extentflow dead-letters -c {name}` shows them"
     assert command in line.said
     assert open_redelivery(line.runtime, name).topic == "dead"
     assert line.run("bad.csv", *TOPIC, *words) == 0

@@ -70,10 +70,10 @@ def test_connectors_that_are_stored_together_name_those_before_that_read_the_sam
 
     stored = connectors.put_all([ORDERS, inner, {**inner, "name": "other", "topic": "other"}])
 
-    assert [(one.name, one.revision) for one in stored] == [
-        ("orders", 1),  # unchanged
-        ("inner", 1),
-        ("other", 1),
+    assert [(one.name, one.revision, one.unchanged) for one in stored] == [
+        ("orders", 1, True),
+        ("inner", 1, False),
+        ("other", 1, False),
     ]
     assert [[found.name for found in one.overlapping] for one in stored] == [[], ["orders"], []]
     assert listed.count("connectors") == 1  # it reads each connector

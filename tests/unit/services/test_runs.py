@@ -355,6 +355,23 @@ def test_an_interrupted_second_delivery_is_resumed_by_the_same_command(line: Lin
     assert line.generations() == {"c/a.txt": [0, 1, 2], "c/b.txt": [0, 1, 2]}
 
 
+def test_what_a_resumed_delivery_has_already_is_said(line: Line) -> None:
+    """Trap: the note advised `--again`, with which the command was called."""
+    for key in ("c/a.txt", "c/b.txt"):
+        line.runtime.put(key)
+    assert line.run().ok
+    line.runtime.ticker.sleep(60)
+    line.run(again=True, stop_after=1)
+    line.runtime.ticker.sleep(60)
+    assert line.run().ok
+    line.notes.clear()
+
+    resumed = line.run(again=True)
+
+    assert [job.delivered_before for job in resumed.jobs] == [True, False]
+    assert "skipped, because the resumed delivery has them already: 1 of 2" in line.notes[-1]
+
+
 def test_hosts_with_other_clocks_continue_one_second_delivery(line: Line) -> None:
     keys = ["c/a.txt", "c/b.txt", "c/d.txt"]
     for key in keys:

@@ -370,6 +370,7 @@ def test_what_cannot_be_is_refused_with_object_step_and_remedy(
     ("config", "complaint"),
     [
         (chain(a={"type": "Rename"}), "transforms.a.type='Rename': there is no such type; write"),
+        (chain(a={"type": "MaskFeild$Value"}), "there is no such type; did you mean MaskField?"),
         (chain(a={}), "transforms.a.type: missing; write one of Cast, "),
         (chain(a={"type": "Cast"}), "transforms.a.spec: missing"),
         (chain(a={"type": "Cast", "spec": "id:int"}), "transforms.a.spec='id:int': no type 'int'"),

@@ -93,7 +93,8 @@ def _describe_stored(one: "Connector", *, functions: bool) -> str:
     """Return what was stored, and what delivers it; `functions`: settings name their queue."""
     from extentflow.ledger import ConnectorState
 
-    said = f"connector {one.name} stored as revision {one.revision}, {one.state}"
+    stored = "unchanged: it stays" if one.unchanged else "stored as"
+    said = f"connector {one.name} {stored} revision {one.revision}, {one.state}"
     if one.state is not ConnectorState.ENABLED:
         return f"{said}: nothing is delivered; continue it with `extentflow resume {one.name}`"
     return (

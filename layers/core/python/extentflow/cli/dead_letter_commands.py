@@ -99,7 +99,7 @@ def dead_letters(
             sys.stdout.write(orjson.dumps(repair_line(one)).decode() + "\n")
     elif letter is not None:
         _show_whole(found[0])
-    else:
+    elif shown:
         rows = [
             (
                 f"{one.partition}/{one.offset}",
@@ -112,7 +112,12 @@ def dead_letters(
             for one in shown
         ]
         output.print_table(("letter", "object", "location", "attempt", "reason", "bytes"), rows)
-    if len(found) > limit:
+    if not found:
+        output.note(
+            f"connector {connector} has no dead letter"
+            + ("" if listing.everything else " left; --all also shows those that a replay passed")
+        )
+    elif len(found) > limit:
         output.note(f"there are more than {limit}; --limit shows more")
 
 

@@ -255,7 +255,10 @@ def _after_failure(failed: Sequence[JobReport], given: _CommandParts) -> Iterato
     only = _only_failed(failed[0].connector, given)
     by = ""
     if any(is_bad_record(job.reason) for job in failed):
-        by = " (errors.tolerance and errors.deadletterqueue.topic.name keep bad records aside)"
+        by = (
+            " (errors.tolerance and errors.deadletterqueue.topic.name keep bad records aside, and"
+            " --create-topic creates that topic)"
+        )
     yield (
         f"correct the object, then {same} delivers its new version; or change the connector{by},"
         f" then {only} delivers only what failed (--dry-run shows it first)"

@@ -150,10 +150,11 @@ def count(
 
     runtime = open_runtime(servers, creates=False)
     topics = _topics(runtime, decrypt)
+    counting = RunProgress(output.err).counting
     if not against.verify:
         if against.connector or against.settings:
             raise Misconfigured("--connector, --set: only with --verify")
-        counted = topics.count(topic, keys=keys or ())
+        counted = topics.count(topic, keys=keys or (), counting=counting)
         output.show(asdict(counted), *_count_lines(counted), as_json=as_json)
         return
     if keys:
@@ -165,13 +166,17 @@ def count(
     else:
         made = make_connector(against.verify, topic, parse_settings(against.settings or ()))
         order = open_orders(runtime).compare(made)
-    counting = RunProgress(output.err).counting
     found = open_verifications(runtime, topics).verify(topic, order, counting=counting)
     output.show(asdict(found) | {"equal": found.equal}, _verdict(found), as_json=as_json)
     if found.expected == found.missing and found.unexpected and against.connector is None:
         output.note(
             "no row is equal, as where values were made with other settings: give those of the"
             " delivery by --set, or its connector by -c"
+        )
+    if found.unexpected and order.config.dead_letter_topic is not None:
+        output.note(
+            "rows that `replay-dead-letters --repairs` corrected count as unexpected, because the"
+            " object does not have them"
         )
     if not found.equal:
         raise typer.Exit(INCOMPLETE)

@@ -16,7 +16,7 @@ from extentflow.config.specs import PREDICATES, TRANSFORMS, NoOptions, Transform
 from extentflow.config.table import Key, KeyCondition, ParsedKeys, Table, declared, key
 from extentflow.errors import Misconfigured
 from extentflow.plugins import Registry
-from extentflow.wording import quoted
+from extentflow.wording import nearest, quoted
 
 PACKAGES = ("org.apache.kafka.connect.transforms.", "io.confluent.connect.transforms.")
 # Connect's transforms that have another place here.
@@ -260,7 +260,8 @@ class _Section:
         if name in _REFUSED:
             raise ValueError(_REFUSED[name])
         if side not in _SIDES or name not in self._registry.names():
-            raise ValueError(f"there is no such type; write {self._known()}")
+            hint = nearest(name, self._registry.names(), otherwise=f"write {self._known()}")
+            raise ValueError(f"there is no such type; {hint}")
         return name, _SIDES[side]
 
     def _known(self) -> str:

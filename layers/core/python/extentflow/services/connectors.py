@@ -33,6 +33,7 @@ class Connector:
     `put` also finds the `overlapping` connectors, which deliver some of the same objects as well.
     `earlier` are those of commands and deleted ones, which may have delivered such objects.
     `unchecked` says why its bucket or folder could not be read from here; "" where it can be.
+    `unchanged`: this revision was stored before.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Connector:
     jobs_in_work: int = 0
     # No part of the connector: it equals what `get` returns.
     unchecked: str = field(default="", compare=False, repr=False)
+    unchanged: bool = field(default=False, compare=False, repr=False)
     overlapping: tuple["Connector", ...] = field(default=(), compare=False, repr=False)
     earlier: tuple["Connector", ...] = field(default=(), compare=False, repr=False)
 
@@ -107,13 +109,14 @@ class Connectors:
         """
         checked = [check_connector(config) for config in configs]
         unchecked = self._unchecked(checked)
+        connectors = self._ledger.connectors
+        before = {one.name: connectors.get(one.name) for one in checked}
         versions = [
-            self._ledger.connectors.put(one.name, config)
-            for one, config in zip(checked, configs, strict=True)
+            connectors.put(one.name, config) for one, config in zip(checked, configs, strict=True)
         ]
         # Once for all: every listing reads each connector.
         new = {one.name for one in checked}
-        every = self._ledger.connectors.list(deleted=True)
+        every = connectors.list(deleted=True)
         known = list(self._catalogue.readable(one for one in every if one.name not in new))
         stored: builtins.list[Connector] = []
         for one, version in zip(checked, versions, strict=True):
@@ -122,6 +125,7 @@ class Connectors:
                 replace(
                     self._described(version),
                     unchecked=unchecked[one.name],
+                    unchanged=version == before[one.name],
                     overlapping=others,
                     earlier=earlier,
                 )

@@ -147,9 +147,15 @@ def describe_nothing_failed(config: ConnectorConfig) -> str:
     )
 
 
-def describe_delivered(jobs: Sequence[JobReport]) -> Iterator[str]:
-    """Describe the objects of a run that were delivered before."""
-    if count := sum(job.delivered_before for job in jobs):
+def describe_delivered(jobs: Sequence[JobReport], *, again: bool) -> Iterator[str]:
+    """Describe the objects of a run that were delivered before; `again`: in its own delivery."""
+    count = sum(job.delivered_before for job in jobs)
+    if count and again:
+        yield (
+            f"skipped, because the resumed delivery has them already: {count:,} of"
+            f" {counted(len(jobs), 'object')}; once it is complete, the same command begins another"
+        )
+    elif count:
         yield (
             f"delivered before and skipped: {count:,} of {counted(len(jobs), 'object')};"
             " --again delivers them a second time"
@@ -174,10 +180,9 @@ def describe_bad_records(config: ConnectorConfig, jobs: Sequence[JobReport]) -> 
     """Describe where the bad records of a run are that the connector tolerates."""
     bad = sum(job.bad for job in jobs if not job.delivered_before)
     if config.dead_letter_topic is not None and bad:
-        many = f"{bad:,} bad record{' is' if bad == 1 else 's are'}"
         yield (
-            f"{many} in topic {config.dead_letter_topic}: `extentflow dead-letters -c"
-            f" {config.name}` shows them"
+            f"{counted(bad, 'bad record')} sent to topic {config.dead_letter_topic}: `extentflow"
+            f" dead-letters -c {config.name}` shows them"
         )
 
 

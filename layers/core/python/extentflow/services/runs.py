@@ -152,7 +152,7 @@ class Runs:
                 raise
         if again and not (result.stopped or result.left_out or result.broken):
             AGAIN.clear(self.ledger.notes, delivery)
-        return self._completed(result, found, order, failed=failed)
+        return self._completed(result, found, order, failed=failed, again=again)
 
     def failed(self, order: Order, *, topics: NewTopics | None = None) -> FailedPlans:
         """Return what a run of only the failed objects would do; nothing is written."""
@@ -256,7 +256,13 @@ class Runs:
         return self.drivers.open(engine, config.max_tasks, start)
 
     def _completed(
-        self, result: RunReport, found: Selection, order: Order, *, failed: bool
+        self,
+        result: RunReport,
+        found: Selection,
+        order: Order,
+        *,
+        failed: bool,
+        again: bool = False,
     ) -> RunReport:
         """Add the objects that were delivered before to a report, and say what they mean."""
         if found.delivered:
@@ -267,14 +273,14 @@ class Runs:
             )
             result = replace(result, jobs=(*result.jobs, *before))
             self.drivers.publish(found.delivered)
-        for line in self._result_notes(result, order, failed=failed):
+        for line in self._result_notes(result, order, failed=failed, again=again):
             self.control.notify(line)
         before_ids = [job.job for job in result.jobs if job.delivered_before]
         self.checks.topics.note_recreated(order, list(self.ledger.jobs.get_many(before_ids)))
         return result
 
     def _result_notes(
-        self, result: RunReport, order: Order, *, failed: bool = False
+        self, result: RunReport, order: Order, *, failed: bool = False, again: bool = False
     ) -> Iterator[str]:
         """Yield what the jobs of a run mean, beside their states."""
         config, jobs = order.config, result.jobs
@@ -295,7 +301,7 @@ class Runs:
             job for job in jobs if job.revision != order.revision and job.state not in ENDED
         ]:
             yield run_notes.describe_older(older, order.revision)
-        yield from run_notes.describe_delivered(jobs)
+        yield from run_notes.describe_delivered(jobs, again=again)
         yield from run_notes.describe_bad_records(config, jobs)
 
     def _second_delivery(self, name: str) -> float:

@@ -20,6 +20,7 @@ from extentflow.errors import Misconfigured, located
 from extentflow.formats.parquet.column_keys import KeyService
 from extentflow.kafka.reading import ConsumedRecord
 from extentflow.kafka.record_headers import by_name
+from extentflow.services.run_control import Counting, uncounted
 
 DIGEST_BYTES = 16
 # How many records before the end of each partition are read at first for the last rows.
@@ -153,11 +154,18 @@ class Topics:
         every = (row for records in self.read_all(topic) for row in _shown(reader, topic, records))
         yield from islice(every, rows)
 
-    def count(self, topic: str, *, keys: Sequence[str] = ()) -> TopicCount:
+    def count(
+        self, topic: str, *, keys: Sequence[str] = (), counting: Counting = uncounted
+    ) -> TopicCount:
         """Count the rows of a topic, and the different values of the columns `keys`.
 
-        Without `keys`, no value is decoded. Keys take 16 bytes of memory for each row.
+        Without `keys`, no value is decoded. Keys take 16 bytes of memory for each row. `counting`
+        shows how many Kafka records were read.
         """
+        with counting("reading", "Kafka record") as show:
+            return self._count(topic, keys, show)
+
+    def _count(self, topic: str, keys: Sequence[str], show: Callable[[int], object]) -> TopicCount:
         ends = self.broker.end_offsets(topic)
         reader, digests = ValueReader(keys, keys=self.keys), Digests()
         objects: Counter[str] = Counter()
@@ -165,6 +173,7 @@ class Topics:
         kinds: dict[str, str] = {}
         for records in self.read_all(topic, ends):
             records_read += len(records)
+            show(records_read)
             for record in records:
                 count, uri = rows_of(topic, record)
                 rows += count
