@@ -466,6 +466,43 @@ def test_a_queue_that_was_created_again_twice_is_compared_with_the_topic_read_la
     assert again.reasons == []
 
 
+@pytest.mark.parametrize("when", ["during", "killed", "between", "deleted"])
+def test_a_topic_that_lost_what_replays_delivered_is_said_once(golden: Golden, when: str) -> None:
+    """Trap: "3 records delivered", although the topic was created again behind the first one."""
+    runtime = runtime_with(CSV, **WRONG)
+    runtime.put_connector(**tolerant(**RIGHT))
+    commits = count(1)
+
+    def on_call(name: str) -> None:
+        if name == "commit" and next(commits) == 2:
+            listen(runtime.cluster, lambda _name: None)
+            runtime.cluster.create_topic(TOPIC)
+            if when == "killed":
+                raise Killed(name)
+
+    queue = open_dead_letters(runtime, "c")
+    if when in ("during", "killed"):
+        listen(runtime.cluster, on_call)
+        with suppress(Killed):
+            found = queue.replay(letters_per_transaction=1)
+    else:
+        queue.replay()
+        if when == "deleted":
+            runtime.cluster.delete_topic(TOPIC)
+        else:
+            runtime.cluster.create_topic(TOPIC)
+    if when != "during":
+        found = queue.replay(letters_per_transaction=1)
+    if when == "deleted":
+        runtime.cluster.create_topic(TOPIC)
+
+    again = queue.replay()
+
+    golden(*found.reasons)
+    assert f"topic {TOPIC}" in found.reasons[-1]
+    assert again.reasons == []
+
+
 def test_a_queue_without_an_id_that_is_shorter_than_its_position_is_refused(
     golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from extentflow.wording import plain
 
 if TYPE_CHECKING:
     from extentflow.delivery.received_letters import DeadLetter
+    from extentflow.delivery.redelivery import RedeliveryResult
     from extentflow.services.dead_letter_queues import DeadLetterQueue
 
 SHOWN_BYTES = 60
@@ -132,6 +133,7 @@ def _discard(queue: "DeadLetterQueue", words: Sequence[str], limit: int, *, as_j
     output.show({"discarded": found.discarded, "kept": found.kept}, said + kept, as_json=as_json)
     if len(listed) > limit:
         output.note(f"there are more than {limit}; the same command again discards the next ones")
+    _require_complete(found, queue.connector)
 
 
 def _place(word: str) -> tuple[int, int]:
@@ -184,6 +186,11 @@ def replay_dead_letters(
             f" {found.discarded} discarded; {found.bad} still bad, {found.left} not decoded"
             + (": these are in the queue again" if found.bad or found.left else "")
         )
+    _require_complete(found, connector)
+
+
+def _require_complete(found: "RedeliveryResult", connector: str) -> None:
+    """Print what is not delivered, or lost with its topic, and end with another exit code."""
     for line in found.reasons:
         output.complain(line)
     if found.bad or found.left:
@@ -191,5 +198,5 @@ def replay_dead_letters(
             f"`extentflow dead-letters -c {connector}` shows them, with their reasons; with"
             " --discard PARTITION/OFFSET, or all, it discards them"
         )
-    if found.bad or found.left or found.reasons:  # also lost ones
+    if found.bad or found.left or found.reasons:
         raise typer.Exit(INCOMPLETE)

@@ -31,6 +31,7 @@ from extentflow.delivery.dead_letters import ATTEMPT, DeadLetters
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.received_letters import DeadLetter, Repair, Repairs, digest_of
 from extentflow.delivery.rejections import Rejections
+from extentflow.delivery.replay_targets import ReplayTargets
 from extentflow.delivery.rows import RowFinder
 from extentflow.errors import (
     AccessDenied,
@@ -102,8 +103,8 @@ class RedeliveryResult:
     """What became of the dead letters of a replay.
 
     Records that are still bad (`bad`), and dead letters that cannot be decoded (`left`), were sent
-    to the queue again. `reasons` has the first few of `left`, and which offsets were deleted before
-    a replay. `kept` were sent to it again unread.
+    to the queue again. `reasons` has the first few of `left`, which offsets were deleted before a
+    replay, and which topics lost its records. `kept` were sent to it again unread.
     """
 
     records: int = 0
@@ -185,6 +186,7 @@ class Redelivery:
     notes: NoteStore
     read: Callable[[int, int, int], Iterable[list[ConsumedRecord]]]
     open_letter: Callable[[DeadLetter], LetterDecoder]
+    targets: ReplayTargets
     rows: RowFinder = field(default_factory=RowFinder)
     clock: Clock = field(default_factory=Clock)
     transaction_seconds: float = 10.0
@@ -254,6 +256,7 @@ class Redelivery:
         ends, digest = self.ends(), digest_of(repairs)
         firsts = self.broker.first_offsets(self.topic)
         self._require_places(repairs, ends, digest)
+        found.reasons.extend(self.targets.replaced())
         for partition in sorted(ends if partitions is None else partitions):
             unread = self.unread(partition)
             if (behind := firsts.get(partition, 0)) > unread:
@@ -289,6 +292,7 @@ class Redelivery:
             if self.topic_id:
                 read = self._note(self.unread(partition), digest)
                 LAST.write(self.notes, self._first_identity_of(partition), read)
+        found.reasons.extend(self.targets.replaced())
 
     def _note(self, position: int, repairs: str, *, open: bool = False) -> _ProgressNote:  # noqa: A002
         return _ProgressNote(position, open, repairs, self.topic_id)
@@ -300,7 +304,7 @@ class Redelivery:
         if noted is not None and is_another(noted.topic_id, self.topic_id):
             yield (
                 f"{created_again(f'{self.topic}[{partition}]', noted.topic_id, self.topic_id)};"
-                f" dead letters of the former topic from offset {noted.position} on are lost"
+                f" any dead letters of the former topic from offset {noted.position} on are lost"
             )
 
     def _replay(
@@ -577,6 +581,7 @@ class Redelivery:
         made, raw = outcome.made, _bytes_of(letter, repair)
         rejected = []
         for records, places in made.by_topic():
+            self.targets.pin(records.topic)
             sent = sink.send(records)
             rejected += [replace(one, index=places[one.index]) for one in sent]
         bad = [

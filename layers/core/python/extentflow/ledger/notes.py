@@ -14,6 +14,8 @@ The kinds of notes, and the module that defines each:
     rounds#RUN             the listings of a `--once` run                  spark.drain
     completion#JOB         why `after.completion` of a DONE job failed     jobs.completion
     deadletters#IDENTITY   how far dead letters were replayed              delivery.redelivery
+    deadletters-last#ID    the same, of the queue that was read last       delivery.redelivery
+    deadletters-targets#ID the topics that got their records               delivery.replay_targets
     stop#RUN               a request to stop a run                         spark.tasks
 """
 

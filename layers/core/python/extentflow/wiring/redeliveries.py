@@ -13,6 +13,7 @@ from extentflow.delivery.dead_letters import DeadLetters
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.received_letters import DeadLetter
 from extentflow.delivery.redelivery import LetterDecoder, Redelivery
+from extentflow.delivery.replay_targets import ReplayTargets
 from extentflow.errors import Misconfigured, NotOffered
 from extentflow.kafka import ProducerSettings
 from extentflow.kafka.reading import ConsumedRecord
@@ -64,6 +65,9 @@ def open_redelivery(runtime: Runtime, name: str) -> Redelivery:
         notes=runtime.ledger.notes,
         read=read,
         open_letter=opener.open,
+        targets=ReplayTargets(
+            runtime.broker, runtime.ledger.notes, f"{identity}.{name}.{topic}", name
+        ),
         clock=runtime.clock,
         transaction_seconds=runtime.settings.transaction_max_seconds,
         topic_id=runtime.broker.present_topics([topic]).get(topic, ""),
