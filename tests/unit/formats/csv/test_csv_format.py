@@ -610,6 +610,24 @@ def test_a_separator_that_can_be_within_a_character_is_refused(golden: Golden) -
         read(b"a|b\n1|2\n", csv_separator="|", charset="shift_jis")
 
 
+@pytest.mark.parametrize("charset", ["utf-16", "utf-16-be", "utf-32", "utf-32-be"])
+@pytest.mark.parametrize("lines", ["id,v\n", "id,v\n1,a\n2,b\n", 'id,v\n1,"a\nb"\n', "id,v\n1,a"])
+def test_bytes_that_end_within_a_code_unit_are_never_dropped(charset: str, lines: str) -> None:
+    """Trap: where a line ended before them, they were no part of any record."""
+    body = lines.encode(charset)
+    unit = 2 if "16" in charset else 4
+    named = charset if charset.endswith("be") else None
+    good = read(body, charset=named).rows
+
+    for stray in range(1, unit):
+        for cuts in ([], [len(body) - 1], [len(body) // 2], [len(body)]):
+            found = read(body + b"x" * stray, *cuts, charset=named)
+            bad = [raw for _, raw, _ in found.bad]
+
+            assert [raw[-stray:] for raw in bad if raw] == [b"x" * stray]
+            assert found.rows == good[: len(good) if lines.endswith("\n") else -1]
+
+
 def test_a_header_may_hold_line_breaks() -> None:
     body = BOM + b'"the\nid","na\r\nme"\n1,x\n'
 

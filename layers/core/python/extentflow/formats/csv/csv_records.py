@@ -150,9 +150,11 @@ class _PendingBytes:
         mark = len(syntax.lines.mark) if marked else 0
         text = syntax.text(data[mark:] if mark else data)
         ends, malformed = syntax.split(text, final=final)
+        # The last record may end within a code unit, or have no other bytes.
+        ends = np.where(ends < len(text), ends * syntax.unit + mark, len(data))
+        if final and (int(ends[-1]) + syntax.unit if len(ends) else mark) < len(data):
+            ends = np.append(ends, len(data))
         if len(ends):
-            # The last record may end within a code unit.
-            ends = np.where(ends < len(text), ends * syntax.unit + mark, len(data))
             block = self._block(data, ends, malformed, mark)
             self._keep(data, int(block.stops[-1]))
             self._begin, mark = self._kept, 0
