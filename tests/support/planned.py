@@ -4,6 +4,7 @@ from extentflow.services.planned import (
     PlannedBucket,
     PlannedCluster,
     PlannedNetwork,
+    PlannedSecret,
     PlannedSpark,
     PlannedStage,
     PlannedSubnet,
@@ -67,7 +68,11 @@ DEV = PlannedStage(
     account_concurrency=1_000,
     access_log=True,
     secrets=(
-        "arn:aws:secretsmanager:eu-central-1:111122223333:secret:extentflow/dev/sources-AbCdEf",
+        PlannedSecret(
+            id="arn:aws:secretsmanager:eu-central-1:111122223333:secret:extentflow/dev/sources-AbCdEf",
+            keys=(),
+            key_option="secret_key_arns",
+        ),
     ),
     keys=(),
     topic=None,

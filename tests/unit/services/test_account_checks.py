@@ -189,6 +189,10 @@ def default_route(**way: str) -> Answers:
     return described("ec2.describe_route_tables", Routes=[route])
 
 
+def with_secret(*keys: str, option: str) -> PlannedStage:
+    return replace(DEV, secrets=(replace(DEV.secrets[0], keys=keys, key_option=option),))
+
+
 EXISTS = {"BucketRegion": "eu-central-1"}
 NOTIFIED = {
     "QueueConfigurations": [{"Id": "theirs", "QueueArn": "q", "Events": ["s3:ObjectCreated:*"]}]
@@ -510,7 +514,7 @@ FAULTS: Mapping[str, Case] = {
     "no secret": (
         {("secretsmanager", "describe_secret"): refused("ResourceNotFoundException")},
         DEV,
-        f"secret {DEV.secrets[0]}",
+        f"secret {DEV.secrets[0].id}",
         "does not exist",
         "create it",
     ),
@@ -521,10 +525,20 @@ FAULTS: Mapping[str, Case] = {
                 "KeyMetadata": {"KeyId": "k", "Arn": f"{ARN}0", "KeyState": "Enabled"}
             },
         },
-        replace(DEV, keys=(ARN,)),
-        f"secret {DEV.secrets[0]}",
-        "encrypted with alias/theirs, which the stage does not name",
-        "secret_key_arns",
+        with_secret(ARN, option="secret_key_arns"),
+        f"secret {DEV.secrets[0].id}",
+        "encrypted with alias/theirs, which secret_key_arns does not name",
+        "write the key's ARN in secret_key_arns",
+    ),
+    "a secret of the brokers, whose key the stage uses for others": (
+        {
+            ("secretsmanager", "describe_secret"): {"KmsKeyId": ARN},
+            ("kms", "describe_key"): {"KeyMetadata": {"KeyId": "k", "KeyState": "Enabled"}},
+        },
+        replace(with_secret(option="cluster.secret_key_arn"), keys=(ARN,)),
+        f"secret {DEV.secrets[0].id}",
+        f"encrypted with {ARN}, which cluster.secret_key_arn does not name",
+        "write the key's ARN in cluster.secret_key_arn: its readers may not decrypt it",
     ),
     "a disabled key": (
         {("kms", "describe_key"): {"KeyMetadata": {"KeyId": "k", "KeyState": "Disabled"}}},
@@ -688,6 +702,7 @@ def in_moto() -> PlannedStage:
     group = ec2.create_security_group(GroupName="b", Description="brokers", VpcId=vpc)["GroupId"]
     ids = tuple(one.id for one in subnets)
     secrets = boto3.client("secretsmanager", region_name="eu-central-1")
+    secret = secrets.create_secret(Name="sources", SecretString="{}")["ARN"]
     boto3.client("ssm", region_name="eu-central-1").put_parameter(
         Name=str(DEV.bootstrap), Value="27", Type="String"
     )
@@ -701,7 +716,7 @@ def in_moto() -> PlannedStage:
     )
     return replace(
         stage,
-        secrets=(secrets.create_secret(Name="sources", SecretString="{}")["ARN"],),
+        secrets=(replace(DEV.secrets[0], id=secret),),
         keys=(boto3.client("kms", region_name="eu-central-1").create_key()["KeyMetadata"]["Arn"],),
         cluster=replace(stage.cluster, arn=None),
     )

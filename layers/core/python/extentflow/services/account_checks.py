@@ -17,7 +17,7 @@ from extentflow.services.aws_calls import AwsCalls, OpenClient
 from extentflow.services.deployed import FINISHED
 from extentflow.services.health import Finding, examine_each, problem_of
 from extentflow.services.network_checks import NetworkChecks
-from extentflow.services.planned import PlannedBucket, PlannedStage
+from extentflow.services.planned import PlannedBucket, PlannedSecret, PlannedStage
 from extentflow.wording import counted
 
 # Lambda keeps as many invocations free of reservations.
@@ -102,7 +102,7 @@ class AccountChecks:
                 ("cluster", self._cluster),
                 ("access log", self._log_policies),
                 *((f"bucket {one.name}", partial(self._bucket, one)) for one in self.stage.buckets),
-                *((f"secret {one}", partial(self._secret, one)) for one in self.stage.secrets),
+                *((f"secret {one.id}", partial(self._secret, one)) for one in self.stage.secrets),
                 *((f"key {one}", partial(self._key, one)) for one in self.stage.keys),
                 ("alarm topic", self._topic),
                 ("event bus", self._bus),
@@ -407,26 +407,27 @@ class AccountChecks:
                 return Finding(check, "problem", fact, remedy)
         return Finding(check, "ok", "it exists, in this region")
 
-    def _secret(self, arn: str) -> Iterator[Finding]:
-        absent = ("ResourceNotFoundException",)
-        answer = self._calls.find("secretsmanager", "describe_secret", absent, SecretId=arn)
-        check = f"secret {arn}"
+    def _secret(self, secret: PlannedSecret) -> Iterator[Finding]:
+        absent, id_ = ("ResourceNotFoundException",), secret.id
+        answer = self._calls.find("secretsmanager", "describe_secret", absent, SecretId=id_)
+        check = f"secret {id_}"
         if answer is None:
             yield Finding(check, "problem", "it does not exist", "create it, or correct its ARN")
         elif answer.get("DeletedDate"):
-            remedy = f"`aws secretsmanager restore-secret --secret-id {arn}`"
+            remedy = f"`aws secretsmanager restore-secret --secret-id {id_}`"
             yield Finding(check, "problem", "it is being deleted", remedy)
-        elif _is_own_key(key := answer.get("KmsKeyId")) and not self._knows(str(key)):
-            fact = f"it is encrypted with {key}, which the stage does not name"
-            yield Finding(check, "problem", fact, "add the key's ARN to secret_key_arns")
+        elif _is_own_key(key := answer.get("KmsKeyId")) and not self._decrypts(secret, str(key)):
+            fact = f"it is encrypted with {key}, which {secret.key_option} does not name"
+            remedy = f"write the key's ARN in {secret.key_option}: its readers may not decrypt it"
+            yield Finding(check, "problem", fact, remedy)
         else:
             yield Finding(check, "ok", "it exists")
 
-    def _knows(self, key: str) -> bool:
-        """Whether the stage names a key, which AWS returns by its ARN, its id or an alias."""
+    def _decrypts(self, secret: PlannedSecret, key: str) -> bool:
+        """Whether readers may decrypt with a key, which AWS returns by ARN, id or alias."""
         if "alias/" in key:
             key = self._calls.call("kms", "describe_key", KeyId=key)["KeyMetadata"]["Arn"]
-        return any(one == key or one.endswith(f"/{key}") for one in self.stage.keys)
+        return any(one == key or one.endswith(f"/{key}") for one in secret.keys)
 
     def _key(self, arn: str) -> Iterator[Finding]:
         check = f"key {arn}"

@@ -66,6 +66,18 @@ class PlannedBucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSecret:
+    """A secret that exists, by its name or ARN.
+
+    Each of its readers may decrypt with `keys`, and `key_option` of the stage adds to them.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    key_option: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSpark:
     """A Spark application of AWS; `processes` is the number of drivers and executors."""
 
@@ -95,7 +107,7 @@ class PlannedStage:
     received: int
     account_concurrency: int
     access_log: bool
-    secrets: tuple[str, ...]
+    secrets: tuple[PlannedSecret, ...]
     keys: tuple[str, ...]
     topic: str | None
     event_bus: str
@@ -160,6 +172,7 @@ def _planned(template: Mapping[str, Any]) -> PlannedStage:
     given = _tuples(found) | {
         "cluster": PlannedCluster(**_tuples(found["cluster"])),
         "buckets": tuple(PlannedBucket(**one) for one in found["buckets"]),
+        "secrets": tuple(PlannedSecret(**_tuples(one)) for one in found["secrets"]),
         "network": _network(network) if network else None,
         "spark": PlannedSpark(**spark) if spark else None,
         "resources": tuple(sorted(kinds)),
