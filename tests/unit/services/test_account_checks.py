@@ -369,6 +369,35 @@ FAULTS: Mapping[str, Case] = {
         "the service is not in eu-central-1a",
         f"placement={{'functions': ('{SUBNETS[1]}',)}}",
     ),
+    "endpoints in a VPC of another account": (
+        described("ec2.describe_vpcs", OwnerId="444455556666"),
+        planned(gateways=("s3",), interfaces={}),
+        "new endpoints",
+        "444455556666 owns vpc-0a1b2c3d4e5f60718: only it may create endpoints there",
+        "existing_endpoints=('s3',) and no endpoints; or set nat=True",
+    ),
+    "existing endpoints in a VPC of another account": (
+        described("ec2.describe_vpcs", OwnerId="444455556666"),
+        planned(gateways=(), interfaces={}, existing_endpoints=("sqs",)),
+        "existing endpoint sqs",
+        "444455556666 owns vpc-0a1b2c3d4e5f60718: this one cannot see its endpoints",
+        "ask 444455556666 whether it exists",
+    ),
+    "brokers' group in a VPC of another account": (
+        described("ec2.describe_vpcs", OwnerId="444455556666")
+        | {("ec2", "describe_security_groups"): refused("InvalidGroup.NotFound")},
+        planned(gateways=(), interfaces={}, nat=False),
+        "brokers' group",
+        "is not of this account, but of 444455556666",
+        "deploy into the account of the brokers",
+    ),
+    "a shared group of brokers": (
+        described("ec2.describe_security_groups", OwnerId="444455556666"),
+        DEV,
+        "brokers' group",
+        "is not of this account, but of 444455556666: the stage may not add a rule",
+        "deploy into the account of the brokers",
+    ),
     "brokers of another VPC": (
         described("ec2.describe_security_groups", VpcId="vpc-other"),
         DEV,

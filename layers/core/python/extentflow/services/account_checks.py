@@ -92,7 +92,8 @@ class AccountChecks:
             yield Finding("template", "problem", reason, remedy)
         yield from examine_each((("CDK bootstrap", self._bootstrap), ("stack", self._stack)))
         if self.stage.network is not None:
-            network = NetworkChecks(self.stage, self.stage.network, self._calls, self._own)
+            account = self._caller["Account"]
+            network = NetworkChecks(self.stage, self.stage.network, account, self._calls, self._own)
             yield from network.examine()
         yield from examine_each(
             (

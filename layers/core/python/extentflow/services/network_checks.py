@@ -9,6 +9,7 @@ from functools import cached_property
 from ipaddress import IPv4Network
 from typing import Any
 
+from extentflow.errors import ExtentflowError
 from extentflow.services.aws_calls import AwsCalls
 from extentflow.services.health import Finding, examine_each
 from extentflow.services.planned import PlannedNetwork, PlannedStage, PlannedSubnet
@@ -37,10 +38,15 @@ _NOT_FOUND = ("InvalidVpcID.NotFound", "InvalidSubnetID.NotFound", "InvalidGroup
 
 @dataclass(frozen=True)
 class NetworkChecks:
-    """Checks the VPC of a planned stage; `own` are the ids of what its stack has created."""
+    """Checks the VPC of a planned stage of `account`; `own` are the ids of what its stack has.
+
+    Another account may own the VPC and share its subnets (AWS RAM). Then this one may neither
+    create nor see endpoints, and may change its own security groups only.
+    """
 
     stage: PlannedStage
     network: PlannedNetwork
+    account: str
     calls: AwsCalls
     own: frozenset[str]
 
@@ -50,15 +56,18 @@ class NetworkChecks:
         yield from found
         if any(one.remedy == NO_VPC for one in found):
             return
+        endpoints = (
+            ("new endpoints", self._new_endpoints),
+            ("endpoint zones", self._zones),
+            ("other users of the VPC", self._others),
+            ("existing endpoints", self._existing_endpoints),
+        )
         yield from examine_each(
             (
                 ("DNS", self._dns),
                 ("subnets", self._subnets),
                 ("routes", self._routes),
-                ("new endpoints", self._new_endpoints),
-                ("endpoint zones", self._zones),
-                ("other users of the VPC", self._others),
-                ("existing endpoints", self._existing_endpoints),
+                *((("shared VPC", self._shared),) if self._owner else endpoints),
                 ("brokers' group", self._brokers),
             )
         )
@@ -68,6 +77,21 @@ class NetworkChecks:
     def _all(self, operation: str, key: str) -> list[Mapping[str, Any]]:
         within = [{"Name": "vpc-id", "Values": [self.network.vpc_id]}]
         return list(self.calls.pages("ec2", operation, key, Filters=within))
+
+    @cached_property
+    def _found_vpc(self) -> Mapping[str, Any] | None:
+        asked = {"VpcIds": [self.network.vpc_id]}
+        answer = self.calls.find("ec2", "describe_vpcs", _NOT_FOUND, **asked)
+        return next(iter(answer["Vpcs"]), None) if answer else None
+
+    @cached_property
+    def _owner(self) -> str | None:
+        """The account that shares the VPC with this one; None if this one owns it."""
+        try:
+            owner = self._found_vpc["OwnerId"] if self._found_vpc else self.account
+        except ExtentflowError:
+            return None  # the check of the VPC has reported it
+        return None if owner == self.account else str(owner)
 
     @cached_property
     def _endpoints(self) -> list[Mapping[str, Any]]:
@@ -95,14 +119,14 @@ class NetworkChecks:
 
     def _vpc(self) -> Iterator[Finding]:
         vpc = self.network.vpc_id
-        answer = self.calls.find("ec2", "describe_vpcs", _NOT_FOUND, VpcIds=[vpc])
-        if not answer or not answer["Vpcs"]:
+        found = self._found_vpc
+        if found is None:
             where = f"{vpc}: not in {self.stage.region} of this account"
             yield Finding("VPC", "problem", where, NO_VPC)
             return
         blocks = [
             one["CidrBlock"]
-            for one in answer["Vpcs"][0]["CidrBlockAssociationSet"]
+            for one in found["CidrBlockAssociationSet"]
             if one["CidrBlockState"]["State"] == "associated"
         ]
         left = [block for block in blocks if not _covered(block, self.network.vpc_cidrs)]
@@ -163,6 +187,11 @@ class NetworkChecks:
             if one.id not in self._found_subnets:
                 continue
             check, table = f"routes of {one.id}", _table_of(one.id, self._tables)
+            if table is None and self._owner:
+                fact = f"account {self._owner} does not show its route table"
+                remedy = f"ask {self._owner} whether it is {one.route_table_id}"
+                yield Finding(check, "warning", fact, remedy)
+                continue
             if table is None or table["RouteTableId"] != one.route_table_id:
                 has = table["RouteTableId"] if table else "none"
                 fact = f"the stage says route table {one.route_table_id}, the subnet has {has}"
@@ -178,6 +207,31 @@ class NetworkChecks:
             else:
                 lead = f", default route to {way}" if way else ", no default route"
                 yield Finding(check, "ok", f"{one.route_table_id}{lead}")
+
+    def _shared(self) -> Iterator[Finding]:
+        """Report what a stage wants of endpoints in a VPC of another account."""
+        vpc, owner = self.network.vpc_id, self._owner
+        made = (*self.network.gateways, *self.network.interfaces)
+        if made:
+            existing = tuple(sorted({*self.network.existing_endpoints, *made}))
+            fact = (
+                f"account {owner} owns {vpc}: only it may create endpoints there, and the stage"
+                f" would create those of {', '.join(made)}"
+            )
+            remedy = (
+                f"let {owner} create them, then write existing_endpoints={existing} and no"
+                " endpoints; or set nat=True without endpoints"
+            )
+            yield Finding("new endpoints", "problem", fact, remedy)
+        for service in self.network.existing_endpoints:
+            fact = f"account {owner} owns {vpc}: this one cannot see its endpoints"
+            remedy = (
+                f"ask {owner} whether it exists, with private DNS or the subnets' route tables,"
+                " and admits the subnets of functions and Spark"
+            )
+            yield Finding(f"existing endpoint {service}", "warning", fact, remedy)
+        if not made and not self.network.existing_endpoints:
+            yield Finding("shared VPC", "ok", f"account {owner} owns {vpc}; no endpoint is needed")
 
     def _new_endpoints(self) -> Iterator[Finding]:
         for service in (*self.network.gateways, *self.network.interfaces):
@@ -334,8 +388,22 @@ class NetworkChecks:
         if not group:  # the stack creates it
             return
         answer = self.calls.find("ec2", "describe_security_groups", _NOT_FOUND, GroupIds=[group])
-        vpcs = {one["VpcId"] for one in answer["SecurityGroups"]} if answer else set()
-        if self.network.vpc_id in vpcs:
+        groups = answer["SecurityGroups"] if answer else ()
+        vpcs = {one["VpcId"] for one in groups}
+        # In a shared VPC, AWS does not show the groups of other accounts.
+        hidden = {f"{self._owner} or another that shares the VPC"} if self._owner else set()
+        owners = {one["OwnerId"] for one in groups} or hidden
+        if others := sorted(owners - {self.account}):
+            fact = (
+                f"{group} is not of this account, but of {', '.join(others)}: the stage may not"
+                " add a rule to it that admits its functions"
+            )
+            remedy = (
+                "deploy into the account of the brokers, or give brokers of this account a group"
+                " of their own, as network.cluster_security_group_id"
+            )
+            yield Finding("brokers' group", "problem", fact, remedy)
+        elif self.network.vpc_id in vpcs:
             yield Finding("brokers' group", "ok", group)
         else:
             where = f"in {', '.join(vpcs)}" if vpcs else "not in this account and region"
