@@ -1,5 +1,6 @@
 """`doctor --stage`: what an account lacks before the first deployment, and the remedy."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -154,9 +155,14 @@ def endpoint(service: str, **changes: Any) -> Answers:  # noqa: ANN401 - JSON
         "PrivateDnsEnabled": not gateway,
         "RouteTableIds": [*ROUTES] if gateway else [],
         "Groups": [{"GroupId": "sg-0a1b2c3d4e5f60718"}],
-        "PolicyDocument": '{"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}',
+        "PolicyDocument": policy(),
     }
     return {("ec2", "describe_vpc_endpoints"): {"VpcEndpoints": [{**found, **changes}]}}
+
+
+def policy(**changes: Any) -> str:  # noqa: ANN401 - JSON
+    allow = {"Effect": "Allow", "Principal": "*", "Action": "*", "Resource": "*"}
+    return json.dumps({"Statement": [allow | changes]})
 
 
 def admitted(*blocks: str, **changes: Any) -> Answers:  # noqa: ANN401 - JSON
@@ -193,7 +199,50 @@ def with_secret(*keys: str, option: str) -> PlannedStage:
     return replace(DEV, secrets=(replace(DEV.secrets[0], keys=keys, key_option=option),))
 
 
+def deployed(*resources: dict[str, str]) -> Answers:
+    """Return the answers of an account that has the stack, with these resources."""
+    return {
+        ("cloudformation", "describe_stacks"): {"Stacks": [{"StackStatus": "CREATE_COMPLETE"}]},
+        ("cloudformation", "list_stack_resources"): {"StackResourceSummaries": [*resources]},
+        ("lambda", "get_function_concurrency"): {"ReservedConcurrentExecutions": 20},
+    }
+
+
+def paged_rights(*decisions: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return an answer whose second page decides about the last actions."""
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        names = sorted(request["ActionNames"])
+        first, last = names[: -len(decisions)], names[-len(decisions) :]
+        if "Marker" not in request:
+            allowed = [{"EvalActionName": one, "EvalDecision": "allowed"} for one in first]
+            return {"EvaluationResults": allowed, "IsTruncated": True, "Marker": "2"}
+        rest = zip(last, decisions, strict=True)
+        found = [{"EvalActionName": one, "EvalDecision": decision} for one, decision in rest]
+        return {"EvaluationResults": found, "IsTruncated": False}
+
+    return answer
+
+
 EXISTS = {"BucketRegion": "eu-central-1"}
+NAT_ROUTE: Answers = {
+    ("ec2", "describe_route_tables"): {
+        "RouteTables": [
+            {
+                "RouteTableId": table,
+                "Associations": [{"SubnetId": subnet, "Main": False}],
+                "Routes": [
+                    {
+                        "DestinationCidrBlock": "0.0.0.0/0",
+                        "State": "active",
+                        "NatGatewayId": "nat-1",
+                    }
+                ],
+            }
+            for table, subnet in zip(ROUTES, SUBNETS, strict=True)
+        ]
+    }
+}
 NOTIFIED = {
     "QueueConfigurations": [{"Id": "theirs", "QueueArn": "q", "Events": ["s3:ObjectCreated:*"]}]
 }
@@ -345,11 +394,60 @@ FAULTS: Mapping[str, Case] = {
         f"--add-route-table-ids {ROUTES[1]}",
     ),
     "an existing endpoint with a policy": (
-        endpoint("s3", PolicyDocument='{"Statement": [{"Effect": "Allow", "Action": "s3:Get*"}]}'),
+        endpoint("s3", PolicyDocument=policy(Action="s3:Get*")),
         without("s3"),
         "existing endpoint s3",
         "a policy of its own",
         "functions' roles",
+    ),
+    "an existing endpoint that was not accepted": (
+        endpoint("sqs", State="pendingAcceptance"),
+        without("sqs"),
+        "existing endpoint sqs",
+        "vpce-1 is not available: pendingAcceptance",
+        "let its owner accept",
+    ),
+    "an existing endpoint that failed": (
+        endpoint("sqs", State="failed"),
+        without("sqs"),
+        "existing endpoint sqs",
+        "vpce-1 is not available: failed",
+        "replace it",
+    ),
+    "an existing endpoint that refuses Spark": (
+        endpoint("logs") | admitted("10.0.0.0/24"),
+        without("logs", function_subnets=SUBNETS[:1]),
+        "existing endpoint logs",
+        "does not admit 10.0.1.0/24 on port 443",
+        "authorize-security-group-ingress",
+    ),
+    "an existing endpoint that admits prefix lists": (
+        endpoint("sqs") | admitted("10.0.0.0/24", PrefixListIds=[{"PrefixListId": "pl-1"}]),
+        without("sqs"),
+        "existing endpoint sqs",
+        "vpce-1 admits 10.0.1.0/24 at most by pl-1",
+        "see whether that contains all callers",
+    ),
+    "an existing endpoint for another account": (
+        endpoint("s3", PolicyDocument=policy(Principal={"AWS": "444455556666"})),
+        without("s3"),
+        "existing endpoint s3",
+        "a policy of its own",
+        "functions' roles",
+    ),
+    "an existing endpoint for another bucket": (
+        endpoint("s3", PolicyDocument=policy(Resource="arn:aws:s3:::theirs/*")),
+        without("s3"),
+        "existing endpoint s3",
+        "a policy of its own",
+        "functions' roles",
+    ),
+    "an endpoint of others before a NAT gateway": (
+        endpoint("sqs") | admitted("10.0.0.0/24") | NAT_ROUTE,
+        planned(nat=True, gateways=(), interfaces={}),
+        "endpoint sqs of others",
+        "answers for the service in the VPC, and vpce-1 does not admit 10.0.1.0/24",
+        "authorize-security-group-ingress",
     ),
     "a zone without Lambda": (
         {
@@ -530,6 +628,40 @@ FAULTS: Mapping[str, Case] = {
         "may not read it",
         "allow s3:ListBucket",
     ),
+    "a receiver that a deployed stage does not have yet": (
+        deployed({"ResourceType": "AWS::Lambda::Function", "PhysicalResourceId": "planner"})
+        | {
+            ("lambda", "get_function_concurrency"): {},
+            ("lambda", "get_account_settings"): {
+                "AccountLimit": {
+                    "ConcurrentExecutions": 1_000,
+                    "UnreservedConcurrentExecutions": 115,
+                }
+            },
+        },
+        DEV,
+        "invocations",
+        "the stage needs 20 reserved for the receiver and 100 others unreserved",
+        "lower Receiver(concurrency)",
+    ),
+    "rights on a second page": (
+        {("iam", "simulate_principal_policy"): paged_rights("explicitDeny")},
+        DEV,
+        "rights of CloudFormation",
+        "the role's own policy does not allow",
+        "ask who owns that policy",
+    ),
+    "a bucket that notifies others of a deployed stage": (
+        deployed()
+        | {
+            ("s3", "head_bucket"): EXISTS,
+            ("s3", "get_bucket_notification_configuration"): NOTIFIED,
+        },
+        with_bucket(exists=True, direct=True),
+        "bucket landing",
+        "it notifies others of new objects: theirs",
+        "BucketNotification.EVENTBRIDGE",
+    ),
     "a bucket that notifies others": (
         {
             ("s3", "head_bucket"): EXISTS,
@@ -664,16 +796,53 @@ def test_a_release_whose_support_ends_soon_is_a_warning() -> None:
 
 def test_what_the_stack_has_created_does_not_stand_in_its_way() -> None:
     """Its own endpoints and buckets exist when an update is deployed."""
-    own = {"vpce-1", "extentflow-dev-landing"}
+    own = ("vpce-1", "extentflow-dev-landing", "https://sqs/111122223333/arrivals")
     resources = [{"ResourceType": "any", "PhysicalResourceId": one} for one in own]
-    deployed: Answers = {
-        ("cloudformation", "describe_stacks"): {"Stacks": [{"StackStatus": "CREATE_COMPLETE"}]},
-        ("cloudformation", "list_stack_resources"): {"StackResourceSummaries": resources},
+    receiver = {"ResourceType": "AWS::Lambda::Function", "PhysicalResourceId": "receiver"}
+    queue = {"QueueArn": "arn:aws:sqs:eu-central-1:111122223333:arrivals"}
+    rule = {"Id": "ours", "Events": ["s3:ObjectCreated:*"], **queue}
+    answers: Answers = {
+        **deployed(*resources, receiver),
         ("s3", "head_bucket"): EXISTS,
+        ("s3", "get_bucket_notification_configuration"): {"QueueConfigurations": [rule]},
+        ("lambda", "get_account_settings"): {
+            "AccountLimit": {"ConcurrentExecutions": 1_000, "UnreservedConcurrentExecutions": 115}
+        },
         **endpoint("sqs"),
     }
 
-    assert not failed(examined("empty", deployed))
+    assert not failed(examined("empty", answers))
+    assert not failed(examined("empty", answers, with_bucket(exists=True, direct=True)))
+
+
+HALVES = ("10.0.0.0/17", "10.0.128.0/17")
+
+
+@pytest.mark.parametrize(
+    ("answers", "stage"),
+    [
+        ({}, planned(vpc_cidrs=HALVES)),
+        (
+            endpoint("sqs") | admitted("10.0.0.0/24", "10.0.1.0/25", "10.0.1.128/25"),
+            without("sqs"),
+        ),
+        # Only Spark's runs call CloudWatch Logs: functions write through Lambda.
+        (endpoint("logs") | admitted("10.0.0.0/24"), without("logs", spark_subnets=SUBNETS[:1])),
+        (endpoint("sqs") | admitted("10.0.0.0/24"), without("sqs", function_subnets=SUBNETS[:1])),
+        ({("iam", "simulate_principal_policy"): paged_rights("allowed", "allowed")}, DEV),
+    ],
+)
+def test_what_serves_a_stage_in_parts_is_no_problem(answers: Answers, stage: PlannedStage) -> None:
+    assert not failed(examined("empty", answers, stage))
+
+
+def test_what_iam_does_not_answer_is_a_problem() -> None:
+    answers: Answers = {("iam", "simulate_principal_policy"): {"EvaluationResults": []}}
+
+    (found,) = failed(examined("empty", answers))
+
+    assert "does not say whether cdk-hnb659fds-cfn-exec-role" in found.fact
+    assert "sns:CreateTopic" in found.fact
 
 
 def test_a_stack_that_only_a_change_set_has_made_is_new() -> None:

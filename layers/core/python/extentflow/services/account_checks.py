@@ -4,7 +4,7 @@ Needs AWS credentials and a synthesised stage; `deployed` checks what the deploy
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cached_property, partial
@@ -31,6 +31,7 @@ EMR_QUOTA = "Max concurrent vCPUs per account"
 SUPPORT_ENDS: Mapping[str, date] = {"emr-spark-8.0.0": date(2027, 5, 20)}
 SHORT_SUPPORT_DAYS = 180
 SERVERLESS = "SERVERLESS"
+FUNCTION = "AWS::Lambda::Function"
 OBJECT_CREATED = "s3:ObjectCreated:"
 
 # An action that the creation of a type of resource needs, at least one per service.
@@ -135,17 +136,32 @@ class AccountChecks:
     def _own(self) -> frozenset[str]:
         """The physical ids of what the stack has created; none if that cannot be read."""
         try:
-            if self._deployed is None:
-                return frozenset()
-            listed = self._calls.pages(
-                "cloudformation",
-                "list_stack_resources",
-                "StackResourceSummaries",
-                StackName=self.stage.stack,
-            )
-            return frozenset(one.get("PhysicalResourceId", "") for one in listed)
+            return frozenset(one.get("PhysicalResourceId", "") for one in self._created)
         except ExtentflowError:
             return frozenset()  # the check of the stack has reported it
+
+    @cached_property
+    def _created(self) -> tuple[Mapping[str, Any], ...]:
+        """What the stack has created, of which there is nothing without a stack."""
+        if self._deployed is None:
+            return ()
+        service, operation = "cloudformation", "list_stack_resources"
+        key, name = "StackResourceSummaries", self.stage.stack
+        return tuple(self._calls.pages(service, operation, key, StackName=name))
+
+    def _reserved(self) -> int:
+        """Return the concurrency that functions of the deployed stack have reserved."""
+        found = 0
+        for one in self._created:
+            if one["ResourceType"] == FUNCTION and one.get("PhysicalResourceId"):
+                answer = self._calls.find(
+                    "lambda",
+                    "get_function_concurrency",
+                    ("ResourceNotFoundException",),
+                    FunctionName=one["PhysicalResourceId"],
+                )
+                found += int(answer.get("ReservedConcurrentExecutions", 0)) if answer else 0
+        return found
 
     # -- checks -----------------------------------------------------------------------------------
 
@@ -195,36 +211,48 @@ class AccountChecks:
         account, partition = self._caller["Account"], self._caller["Arn"].split(":")[1]
         role = f"cdk-{found[1]}-cfn-exec-role-{account}-{self.stage.region}"
         names = sorted({CREATES[kind] for kind in self.stage.resources if kind in CREATES})
-        answers = self._calls.coded(
-            "iam",
-            "simulate_principal_policy",
-            {"NoSuchEntity": None},
-            PolicySourceArn=f"arn:{partition}:iam::{account}:role/{role}",
-            ActionNames=names,
-            ContextEntries=[
-                {
-                    "ContextKeyName": "aws:RequestedRegion",
-                    "ContextKeyValues": [self.stage.region],
-                    "ContextKeyType": "string",
-                }
-            ],
-            MaxItems=len(names),
-        )
+        answers = self._simulated(f"arn:{partition}:iam::{account}:role/{role}", names)
         if answers is None:
             fact = f"there is no role {role}"
             yield Finding("rights of CloudFormation", "problem", fact, "bootstrap the account")
             return
         refused: dict[str, list[str]] = {}
-        for one in answers["EvaluationResults"]:
+        for one in answers:
             if one["EvalDecision"] != "allowed":
                 refused.setdefault(_refuser(one), []).append(one["EvalActionName"])
         for who, actions in refused.items():
             fact = f"{who} does not allow {role}: {', '.join(actions)}"
             remedy = "ask who owns that policy to allow them, or deploy into another account"
             yield Finding("rights of CloudFormation", "problem", fact, remedy)
-        if not refused:
+        left = sorted({*names} - {one["EvalActionName"] for one in answers})
+        if left:
+            fact = f"IAM does not say whether {role} may call {', '.join(left)}"
+            remedy = "see the role's policies in IAM, or ask who owns them"
+            yield Finding("rights of CloudFormation", "problem", fact, remedy)
+        elif not refused:
             fact = f"{role}: {counted(len(names), 'action')} allowed"
             yield Finding("rights of CloudFormation", "ok", fact)
+
+    def _simulated(self, role: str, names: Sequence[str]) -> list[Mapping[str, Any]] | None:
+        """Return IAM's answers for all actions, from all pages; None if there is no such role."""
+        region = {
+            "ContextKeyName": "aws:RequestedRegion",
+            "ContextKeyValues": [self.stage.region],
+            "ContextKeyType": "string",
+        }
+        request = {"PolicySourceArn": role, "ActionNames": names, "ContextEntries": [region]}
+        found: list[Mapping[str, Any]] = []
+        page: dict[str, str] = {}
+        while True:
+            answer = self._calls.coded(
+                "iam", "simulate_principal_policy", {"NoSuchEntity": None}, **request, **page
+            )
+            if answer is None:
+                return None
+            found += answer["EvaluationResults"]
+            if not answer.get("IsTruncated"):
+                return found
+            page = {"Marker": answer["Marker"]}
 
     def _invocations(self) -> Iterator[Finding]:
         stage = self.stage
@@ -233,8 +261,8 @@ class AccountChecks:
         free = int(limits["UnreservedConcurrentExecutions"])
         ask = 'request more of the quota "Concurrent executions" of Lambda'
         fact = f"{free} of {allowed} concurrent invocations are free, the stage needs"
-        # What is deployed has its reservation already.
-        received = stage.received if self._deployed is None else 0
+        # What is deployed has its reservation already, of which others are not free.
+        received = max(0, stage.received - self._reserved()) if stage.received else 0
         if received and free - received < KEPT_UNRESERVED:
             fact += f" {received} reserved for the receiver and {KEPT_UNRESERVED} others unreserved"
             yield Finding("invocations", "problem", fact, f"{ask}, or lower Receiver(concurrency)")
@@ -395,14 +423,20 @@ class AccountChecks:
             answer = self._calls.call(
                 "s3", "get_bucket_notification_configuration", Bucket=bucket.name
             )
-            kinds = ("QueueConfigurations", "TopicConfigurations", "LambdaFunctionConfigurations")
+            kinds = {
+                "QueueConfigurations": "QueueArn",
+                "TopicConfigurations": "TopicArn",
+                "LambdaFunctionConfigurations": "LambdaFunctionArn",
+            }
+            mine = {one.rpartition("/")[2] for one in self._own}
             others = [
                 one.get("Id", kind)
-                for kind in kinds
+                for kind, target in kinds.items()
                 for one in answer.get(kind, ())
                 if any(event.startswith(OBJECT_CREATED) for event in one["Events"])
+                and one[target].rpartition(":")[2] not in mine
             ]
-            if others and self._deployed is None:
+            if others:
                 fact = f"it notifies others of new objects: {', '.join(others)}"
                 remedy = "S3 refuses rules that overlap; use BucketNotification.EVENTBRIDGE"
                 return Finding(check, "problem", fact, remedy)
