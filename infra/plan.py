@@ -14,6 +14,7 @@ from extentflow.services.planned import (
 
 from . import config, secrets
 from .config import BucketNotification, Front, Stage
+from .config_spark import LEAST_PROCESSES, PROCESS
 from .declared import DeclaredConnector
 
 
@@ -37,25 +38,25 @@ def plan(stage: Stage, connectors: Sequence[DeclaredConnector] = ()) -> PlannedS
                 name=one.name,
                 exists=one.exists,
                 direct=one.announced is BucketNotification.DIRECT,
+                elsewhere=one.announced is BucketNotification.ELSEWHERE,
             )
             for one in stage.buckets
-            if one.announced is not BucketNotification.ELSEWHERE  # the stack changes nothing of it
         ),
         spark=PlannedSpark(
             release_label=spark.release_label,
             quota_vcpu=spark.quota_vcpu,
+            least_vcpu=LEAST_PROCESSES * PROCESS["most_vcpu"],
             processes=spark.processes,
         )
         if spark
         else None,
         invocations=stage.most_workers + stage.most_planners + config.OTHER_INVOCATIONS,
+        least_invocations=2 * config.LEAST_CONCURRENCY + config.OTHER_INVOCATIONS,
         received=receiver.concurrency if receiver else 0,
         account_concurrency=stage.account_concurrency,
         access_log=receiver is not None and receiver.front is Front.HTTP,
         secrets=tuple(
-            one
-            for one in sorted(_secrets(stage, connectors), key=lambda one: (one.id, one.key_option))
-            if secrets.region_of(one.id) in {None, stage.region}
+            sorted(_secrets(stage, connectors), key=lambda one: (one.id, one.key_option))
         ),
         keys=tuple(sorted({*stage.secret_key_arns, *(one for one in keys if one)})),
         topic=stage.alarm_topic_arn,

@@ -26,6 +26,7 @@ from extentflow.services.planned import (
 NOW = 1_790_000_000.0  # September 2026
 ACCOUNTS = ("empty", "shared", "locked")
 ARN = "arn:aws:kms:eu-central-1:111122223333:key/11112222-3333-4444-5555-666677778888"
+SECRET = DEV.secrets[0].id
 ROUTES = tuple(f"rtb-0a1b2c3d4e5f6000{number}" for number in (1, 2))
 # Of what the checks call, Moto lacks these.
 NOT_IN_MOTO = {
@@ -119,7 +120,11 @@ def test_a_shared_account_takes_the_stage_that_follows_the_remedies() -> None:
             function_subnets=SUBNETS[:1],
             spark_subnets=SUBNETS[:1],
         ),
-        buckets=(PlannedBucket(name="extentflow-dev-landing", exists=True, direct=False),),
+        buckets=(
+            PlannedBucket(
+                name="extentflow-dev-landing", exists=True, direct=False, elsewhere=False
+            ),
+        ),
     )
 
     left = failed(examined("shared", stage=stage))
@@ -186,7 +191,9 @@ def cluster(**changes: Any) -> Answers:  # noqa: ANN401 - JSON
 
 
 def with_bucket(**fields: Any) -> PlannedStage:  # noqa: ANN401 - fields of two types
-    bucket = PlannedBucket(**{"name": "landing", "exists": False, "direct": False, **fields})
+    bucket = PlannedBucket(
+        **{"name": "landing", "exists": False, "direct": False, "elsewhere": False, **fields}
+    )
     return replace(DEV, buckets=(bucket,))
 
 
@@ -224,6 +231,15 @@ def paged_rights(*decisions: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return answer
 
 
+def there(arn: str) -> str:
+    return arn.replace("eu-central-1", "us-east-1")
+
+
+def invocations(allowed: int, free: int) -> Answers:
+    limit = {"ConcurrentExecutions": allowed, "UnreservedConcurrentExecutions": free}
+    return {("lambda", "get_account_settings"): {"AccountLimit": limit}}
+
+
 EXISTS = {"BucketRegion": "eu-central-1"}
 NAT_ROUTE: Answers = {
     ("ec2", "describe_route_tables"): {
@@ -249,6 +265,20 @@ NOTIFIED = {
 Case = tuple[Answers, PlannedStage, str, str, str]
 
 FAULTS: Mapping[str, Case] = {
+    "no bootstrap with the qualifier of a company": (
+        {("ssm", "get_parameter"): refused("ParameterNotFound")},
+        replace(DEV, bootstrap="/cdk-bootstrap/acme/version"),
+        "CDK bootstrap",
+        "/cdk-bootstrap/acme/version does not exist",
+        "eu-central-1 --qualifier acme --toolkit-stack-name CDKToolkit-acme`",
+    ),
+    "an old bootstrap with the qualifier of a company": (
+        {("ssm", "get_parameter"): {"Parameter": {"Value": "5"}}},
+        replace(DEV, bootstrap="/cdk-bootstrap/acme/version"),
+        "CDK bootstrap",
+        "version 5",
+        "eu-central-1 --qualifier acme`",
+    ),
     "an old bootstrap": (
         {("ssm", "get_parameter"): {"Parameter": {"Value": "5"}}},
         DEV,
@@ -547,19 +577,19 @@ FAULTS: Mapping[str, Case] = {
         DEV,
         "vCPUs of Spark",
         "8 allowed, spark.quota_vcpu=16",
-        "lower quota_vcpu",
+        "leave spark out: no run fits",
     ),
     "few vCPUs by default": (
         {
             ("service-quotas", "list_service_quotas"): {"Quotas": []},
             ("service-quotas", "list_aws_default_service_quotas"): {
-                "Quotas": [{"QuotaName": "Max concurrent vCPUs per account", "Value": 4.0}]
+                "Quotas": [{"QuotaName": "Max concurrent vCPUs per account", "Value": 12.0}]
             },
         },
         DEV,
         "vCPUs of Spark",
-        "4 allowed, spark.quota_vcpu=16",
-        "lower quota_vcpu",
+        "12 allowed, spark.quota_vcpu=16",
+        "lower most_vcpu and quota_vcpu",
     ),
     "no such cluster": (
         {("kafka", "describe_cluster_v2"): refused("NotFoundException")},
@@ -642,7 +672,7 @@ FAULTS: Mapping[str, Case] = {
         DEV,
         "invocations",
         "the stage needs 20 reserved for the receiver and 100 others unreserved",
-        "lower Receiver(concurrency)",
+        "write Receiver(concurrency=15) or less",
     ),
     "rights on a second page": (
         {("iam", "simulate_principal_policy"): paged_rights("explicitDeny")},
@@ -672,32 +702,74 @@ FAULTS: Mapping[str, Case] = {
         "it notifies others of new objects: theirs",
         "BucketNotification.EVENTBRIDGE",
     ),
+    "a bucket of others that does not exist": (
+        {},
+        with_bucket(exists=True, elsewhere=True),
+        "bucket landing",
+        "it does not exist",
+        "correct the name",
+    ),
+    "a bucket of another account": (
+        {("s3", "head_bucket"): refused("403")},
+        with_bucket(exists=True, elsewhere=True),
+        "bucket landing",
+        "these credentials may not read it",
+        "let its owner allow the roles",
+    ),
+    "a bucket of others in another region": (
+        {("s3", "head_bucket"): {"BucketRegion": "eu-west-1"}},
+        with_bucket(exists=True, elsewhere=True),
+        "bucket landing",
+        "it is in eu-west-1, the stage in eu-central-1",
+        "forward its events",
+    ),
+    "an incomplete ARN of a secret": (
+        {},
+        replace(DEV, secrets=(replace(DEV.secrets[0], id=SECRET.removesuffix("-AbCdEf")),)),
+        f"secret {SECRET.removesuffix('-AbCdEf')}",
+        f"its ARN is {SECRET}",
+        "write the complete ARN",
+    ),
+    "a secret in another region": (
+        {},
+        replace(DEV, secrets=(replace(DEV.secrets[0], id=there(SECRET)),)),
+        f"secret {there(SECRET)}",
+        "it is in us-east-1, the stage in eu-central-1: not checked",
+        f"`aws secretsmanager describe-secret --secret-id {there(SECRET)} --region us-east-1`",
+    ),
+    "a key in another region": (
+        {},
+        replace(DEV, keys=(there(ARN),)),
+        f"key {there(ARN)}",
+        "it is in us-east-1, the stage in eu-central-1: not checked",
+        f"`aws kms describe-key --key-id {there(ARN)} --region us-east-1`",
+    ),
     "no secret": (
         {("secretsmanager", "describe_secret"): refused("ResourceNotFoundException")},
         DEV,
-        f"secret {DEV.secrets[0].id}",
+        f"secret {SECRET}",
         "does not exist",
         "create it",
     ),
     "a secret with another key": (
         {
-            ("secretsmanager", "describe_secret"): {"KmsKeyId": "alias/theirs"},
+            ("secretsmanager", "describe_secret"): {"ARN": SECRET, "KmsKeyId": "alias/theirs"},
             ("kms", "describe_key"): {
                 "KeyMetadata": {"KeyId": "k", "Arn": f"{ARN}0", "KeyState": "Enabled"}
             },
         },
         with_secret(ARN, option="secret_key_arns"),
-        f"secret {DEV.secrets[0].id}",
+        f"secret {SECRET}",
         "encrypted with alias/theirs, which secret_key_arns does not name",
         "write the key's ARN in secret_key_arns",
     ),
     "a secret of the brokers, whose key the stage uses for others": (
         {
-            ("secretsmanager", "describe_secret"): {"KmsKeyId": ARN},
+            ("secretsmanager", "describe_secret"): {"ARN": SECRET, "KmsKeyId": ARN},
             ("kms", "describe_key"): {"KeyMetadata": {"KeyId": "k", "KeyState": "Enabled"}},
         },
         replace(with_secret(option="cluster.secret_key_arn"), keys=(ARN,)),
-        f"secret {DEV.secrets[0].id}",
+        f"secret {SECRET}",
         f"encrypted with {ARN}, which cluster.secret_key_arn does not name",
         "write the key's ARN in cluster.secret_key_arn: its readers may not decrypt it",
     ),
@@ -950,3 +1022,34 @@ def test_moto_answers_as_the_records_do(monkeypatch: pytest.MonkeyPatch) -> None
 
     bucket = f"bucket {stage.buckets[0].name}"
     assert problems == ["new endpoint s3", "new endpoint sqs", bucket]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "free", "received", "fact", "remedy"),
+    [
+        (10, 10, 20, "needs 14 or more", "of Lambda: no stage fits into 10"),
+        (1_000, 110, 20, "needs 20 reserved", "or write Receiver(concurrency=10) or less"),
+        (1_000, 100, 20, "needs 20 reserved", "or leave receiver out"),
+        (1_000, 12, 0, "needs 14 or more", "or free some: no stage fits"),
+        (1_000, 14, 0, "needs 115", "lower most_workers and account_concurrency"),
+    ],
+)
+def test_a_remedy_for_a_quota_is_one_that_fits_into_it(
+    allowed: int, free: int, received: int, fact: str, remedy: str
+) -> None:
+    stage = replace(DEV, received=received)
+
+    (found,) = failed(examined("empty", invocations(allowed, free), stage))
+
+    assert fact in found.fact
+    assert found.remedy.endswith(remedy)
+
+
+def test_a_bucket_that_others_announce_has_a_line() -> None:
+    stage = with_bucket(exists=True, elsewhere=True)
+
+    found = examined("empty", {("s3", "head_bucket"): EXISTS}, stage)
+
+    assert "others write its notifications" in next(
+        one.fact for one in found if one.check == "bucket landing"
+    )

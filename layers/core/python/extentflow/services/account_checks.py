@@ -24,6 +24,7 @@ from extentflow.wording import counted
 KEPT_UNRESERVED = 100
 # AWS allows ten resource policies of CloudWatch Logs; deliveries to /aws/vendedlogs/ share one.
 MOST_LOG_POLICIES, DELIVERY_POLICY = 10, "AWSLogDeliveryWrite20150319"
+QUALIFIER = "hnb659fds"  # CDK's own
 LEAST_BOOTSTRAP = 6  # the first version with roles and assets of today's CDK
 LEAST_KAFKA_WITH_IAM = (3, 8)
 EMR_QUOTA = "Max concurrent vCPUs per account"
@@ -62,8 +63,23 @@ CREATES: Mapping[str, str] = {
     "AWS::WAFv2::WebACL": "wafv2:CreateWebACL",
 }
 
+# What a stage may write so that it needs no such action.
+AVOIDED_BY: Mapping[str, str] = {
+    "apigateway:POST": "no receiver",
+    "cloudwatch:PutDashboard": "dashboard=False",
+    "codedeploy:CreateApplication": "no canary_minutes",
+    "dynamodb:CreateTable": "table of a ledger that exists",
+    "ec2:CreateVpcEndpoint": "network.existing_endpoints of what others create, or nat=True",
+    "emr-serverless:CreateApplication": "no spark",
+    "kafka:CreateCluster": "cluster.arn instead of created",
+    "s3:CreateBucket": "exists=True for buckets that others create",
+    "sns:CreateTopic": "alarm_topic_arn of a topic that exists",
+    "wafv2:CreateWebACL": "front=Front.HTTP of the receiver",
+}
+
 _PARAMETER = re.compile(r"/cdk-bootstrap/(\w+)/version")
 _VERSION = re.compile(r"([0-9]+)\.([0-9]+)")
+_REGION_OF_ARN = 3
 # A change set was made, and nothing else.
 IN_REVIEW = "REVIEW_IN_PROGRESS"
 # Broken deployments that no further one repairs.
@@ -179,7 +195,7 @@ class AccountChecks:
             return
         answer = self._calls.find("ssm", "get_parameter", ("ParameterNotFound",), Name=name)
         place = f"aws://{self._caller['Account']}/{self.stage.region}"
-        remedy = f"`npx cdk bootstrap {place}`"
+        remedy = self._bootstrapping(new=answer is None)
         if answer is None:
             fact = f"{place}: not bootstrapped, {name} does not exist"
             yield Finding("CDK bootstrap", "problem", fact, remedy)
@@ -187,6 +203,18 @@ class AccountChecks:
             yield Finding("CDK bootstrap", "problem", f"{place}: version {version}", remedy)
         else:
             yield Finding("CDK bootstrap", "ok", f"{place}: version {version}")
+
+    def _bootstrapping(self, *, new: bool) -> str:
+        """Return the command that bootstraps for the stage's qualifier.
+
+        A new one must not replace the roles of another qualifier, in the common stack of CDK.
+        """
+        command = f"npx cdk bootstrap aws://{self._caller['Account']}/{self.stage.region}"
+        found = _PARAMETER.fullmatch(self.stage.bootstrap or "")
+        if found is not None and found[1] != QUALIFIER:
+            command += f" --qualifier {found[1]}"
+            command += f" --toolkit-stack-name CDKToolkit-{found[1]}" if new else ""
+        return f"`{command}`"
 
     def _stack(self) -> Iterator[Finding]:
         name = self.stage.stack
@@ -214,7 +242,9 @@ class AccountChecks:
         answers = self._simulated(f"arn:{partition}:iam::{account}:role/{role}", names)
         if answers is None:
             fact = f"there is no role {role}"
-            yield Finding("rights of CloudFormation", "problem", fact, "bootstrap the account")
+            yield Finding(
+                "rights of CloudFormation", "problem", fact, self._bootstrapping(new=False)
+            )
             return
         refused: dict[str, list[str]] = {}
         for one in answers:
@@ -222,7 +252,10 @@ class AccountChecks:
                 refused.setdefault(_refuser(one), []).append(one["EvalActionName"])
         for who, actions in refused.items():
             fact = f"{who} does not allow {role}: {', '.join(actions)}"
+            avoided = [f"{AVOIDED_BY[one]} ({one})" for one in actions if one in AVOIDED_BY]
             remedy = "ask who owns that policy to allow them, or deploy into another account"
+            if avoided:
+                remedy += f"; a stage may do without some: write {', '.join(avoided)}"
             yield Finding("rights of CloudFormation", "problem", fact, remedy)
         left = sorted({*names} - {one["EvalActionName"] for one in answers})
         if left:
@@ -262,10 +295,21 @@ class AccountChecks:
         ask = 'request more of the quota "Concurrent executions" of Lambda'
         fact = f"{free} of {allowed} concurrent invocations are free, the stage needs"
         # What is deployed has its reservation already, of which others are not free.
-        received = max(0, stage.received - self._reserved()) if stage.received else 0
-        if received and free - received < KEPT_UNRESERVED:
+        reserved = self._reserved() if stage.received else 0
+        received, least = max(0, stage.received - reserved), stage.least_invocations
+        if allowed < least:
+            fact += f" {least} or more"
+            yield Finding("invocations", "problem", fact, f"{ask}: no stage fits into {allowed}")
+        elif received and free - received < KEPT_UNRESERVED:
             fact += f" {received} reserved for the receiver and {KEPT_UNRESERVED} others unreserved"
-            yield Finding("invocations", "problem", fact, f"{ask}, or lower Receiver(concurrency)")
+            most = reserved + free - KEPT_UNRESERVED
+            way = (
+                f"write Receiver(concurrency={most}) or less" if most > 0 else "leave receiver out"
+            )
+            yield Finding("invocations", "problem", fact, f"{ask}, or {way}")
+        elif free < least + received:
+            fact += f" {least + received} or more"
+            yield Finding("invocations", "problem", fact, f"{ask}, or free some: no stage fits")
         elif free < stage.invocations + received:
             fact += f" {stage.invocations + received}"
             remedy = f"{ask}, or lower most_workers and account_concurrency"
@@ -283,7 +327,9 @@ class AccountChecks:
         allowed = self._emr_quota()
         fact = f"{allowed:g} allowed, spark.quota_vcpu={spark.quota_vcpu}"
         if allowed < spark.quota_vcpu:
-            remedy = f'request more of the quota "{EMR_QUOTA}", or lower quota_vcpu'
+            fits = allowed >= spark.least_vcpu
+            way = "lower most_vcpu and quota_vcpu" if fits else "leave spark out: no run fits"
+            remedy = f'request more of the quota "{EMR_QUOTA}", or {way}'
             yield Finding("vCPUs of Spark", "problem", fact, remedy)
         else:
             yield Finding("vCPUs of Spark", "ok", fact)
@@ -391,8 +437,10 @@ class AccountChecks:
         if bucket.name in self._own:
             yield Finding(check, "ok", "of this stack")
             return
-        codes = {"404": "free", "NoSuchBucket": "free", "403": "closed", "301": "elsewhere"}
-        found = self._calls.coded("s3", "head_bucket", codes, Bucket=bucket.name)
+        if bucket.elsewhere:
+            yield self._announced_elsewhere(check, bucket.name)
+            return
+        found = self._head(bucket.name)
         if found == "free":
             if bucket.exists:
                 remedy = "create it, correct the name, or leave out exists=True"
@@ -417,6 +465,26 @@ class AccountChecks:
             yield Finding(check, "problem", "it exists already", "set exists=True for it")
             return
         yield self._notified(check, bucket)
+
+    def _head(self, name: str) -> Any:  # noqa: ANN401 - JSON, or a word for an error's code
+        codes = {"404": "free", "NoSuchBucket": "free", "403": "closed", "301": "elsewhere"}
+        return self._calls.coded("s3", "head_bucket", codes, Bucket=name)
+
+    def _announced_elsewhere(self, check: str, name: str) -> Finding:
+        """Report a bucket of which the stack changes nothing; it may be of another account."""
+        found = self._head(name)
+        if found == "free":
+            return Finding(check, "problem", "it does not exist", "create it, or correct the name")
+        if found == "closed":
+            fact = "it exists, and these credentials may not read it"
+            remedy = "let its owner allow the roles of functions and Spark to list and read it"
+            return Finding(check, "warning", fact, remedy)
+        region = None if found == "elsewhere" else found.get("BucketRegion", self.stage.region)
+        if region != self.stage.region:
+            fact = f"it is in {region or 'another region'}, the stage in {self.stage.region}"
+            remedy = "let a rule of EventBridge there forward its events: S3 sends to its own only"
+            return Finding(check, "warning", fact, remedy)
+        return Finding(check, "ok", "it exists, in this region; others write its notifications")
 
     def _notified(self, check: str, bucket: PlannedBucket) -> Finding:
         if bucket.direct:
@@ -444,6 +512,9 @@ class AccountChecks:
 
     def _secret(self, secret: PlannedSecret) -> Iterator[Finding]:
         absent, id_ = ("ResourceNotFoundException",), secret.id
+        if far := self._far(f"secret {id_}", id_, "secretsmanager describe-secret --secret-id"):
+            yield far
+            return
         answer = self._calls.find("secretsmanager", "describe_secret", absent, SecretId=id_)
         check = f"secret {id_}"
         if answer is None:
@@ -451,12 +522,23 @@ class AccountChecks:
         elif answer.get("DeletedDate"):
             remedy = f"`aws secretsmanager restore-secret --secret-id {id_}`"
             yield Finding(check, "problem", "it is being deleted", remedy)
+        elif id_.startswith("arn:") and id_ != (whole := answer["ARN"]):
+            fact = f"its ARN is {whole}: permission to read {id_} does not cover it"
+            yield Finding(check, "problem", fact, "write the complete ARN, with its last letters")
         elif _is_own_key(key := answer.get("KmsKeyId")) and not self._decrypts(secret, str(key)):
             fact = f"it is encrypted with {key}, which {secret.key_option} does not name"
             remedy = f"write the key's ARN in {secret.key_option}: its readers may not decrypt it"
             yield Finding(check, "problem", fact, remedy)
         else:
             yield Finding(check, "ok", "it exists")
+
+    def _far(self, check: str, name: str, command: str) -> Finding | None:
+        """Return that something is in another region than the stage, which is not asked."""
+        region = name.split(":")[_REGION_OF_ARN] if name.startswith("arn:") else self.stage.region
+        if region == self.stage.region:
+            return None
+        fact = f"it is in {region}, the stage in {self.stage.region}: not checked"
+        return Finding(check, "warning", fact, f"`aws {command} {name} --region {region}`")
 
     def _decrypts(self, secret: PlannedSecret, key: str) -> bool:
         """Whether readers may decrypt with a key, which AWS returns by ARN, id or alias."""
@@ -466,6 +548,9 @@ class AccountChecks:
 
     def _key(self, arn: str) -> Iterator[Finding]:
         check = f"key {arn}"
+        if far := self._far(check, arn, "kms describe-key --key-id"):
+            yield far
+            return
         answer = self._calls.find("kms", "describe_key", ("NotFoundException",), KeyId=arn)
         if answer is None:
             yield Finding(check, "problem", "it does not exist", "correct its ARN")

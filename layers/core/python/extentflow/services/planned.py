@@ -58,11 +58,15 @@ class PlannedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBucket:
-    """A bucket that exists, or that the stack creates; `direct`: it sends to the queue itself."""
+    """A bucket that exists, or that the stack creates; `direct`: it sends to the queue itself.
+
+    `elsewhere`: others write its notifications, and it may be of another account or region.
+    """
 
     name: str
     exists: bool
     direct: bool
+    elsewhere: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +83,14 @@ class PlannedSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSpark:
-    """A Spark application of AWS; `processes` is the number of drivers and executors."""
+    """A Spark application of AWS; `processes` is the number of drivers and executors.
+
+    No application works with less than `least_vcpu`.
+    """
 
     release_label: str
     quota_vcpu: int
+    least_vcpu: int
     processes: int
 
 
@@ -90,7 +98,8 @@ class PlannedSpark:
 class PlannedStage:
     """What one stack needs of its account.
 
-    `invocations` are those of all functions but the receiver, which reserves `received`.
+    `invocations` are those of all functions but the receiver, which reserves `received`; those of
+    the smallest stage are `least_invocations`.
     `access_log`: an API delivers a log. `secrets`, `keys`, `topic`, `event_bus` and `table` exist
     already. `resources` are the types in the template, `bootstrap` the name of CDK's parameter,
     `unbuilt` the reasons for which CloudFormation will refuse the template.
@@ -104,6 +113,7 @@ class PlannedStage:
     buckets: tuple[PlannedBucket, ...]
     spark: PlannedSpark | None
     invocations: int
+    least_invocations: int
     received: int
     account_concurrency: int
     access_log: bool
