@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import aws_cdk as cdk
 import pytest
 from aws_cdk.assertions import Template
 from infra.config import Auth, Bucket, Cluster, Receiver, Stage
@@ -12,10 +13,12 @@ from infra.stages import STAGES as EXAMPLES
 from tests.infra.conftest import Templates
 from tests.support.planned import DEV
 from tests.support.synthesis import (
+    EXISTING,
     KEY_ARN,
     ON_SPARK,
     ORDERS,
     PLAIN,
+    QUICK,
     SECRET_ARN,
     SOURCES_ARN,
     STAGES,
@@ -69,6 +72,21 @@ def test_a_template_carries_the_plan_of_its_stage(
     made = {kind.rpartition("::")[0] for kind in found.resources}
     assert made - asked <= {*OWN}
     assert found.bootstrap == DEV.bootstrap
+
+
+@pytest.mark.parametrize("stage", [EXISTING, ON_SPARK])
+def test_a_boundary_of_the_project_is_that_of_the_plan(
+    stage: Stage, bench: Bench, tmp_path: Path
+) -> None:
+    context = {**QUICK, "@aws-cdk/core:permissionsBoundary": {"name": "company"}}
+    template = Template.from_stack(bench.stack(stage, cdk.App(context=context)))
+    path = tmp_path / "cdk.out" / f"extentflow-{stage.name}.template.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(template.to_json()))
+
+    found = read_planned(stage.name, tmp_path)
+
+    assert found.boundary == "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/company"
 
 
 def keyed(stage: Stage) -> Stage:

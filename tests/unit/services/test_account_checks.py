@@ -908,6 +908,36 @@ def test_what_serves_a_stage_in_parts_is_no_problem(answers: Answers, stage: Pla
     assert not failed(examined("empty", answers, stage))
 
 
+def test_rights_are_those_with_the_boundary_of_the_roles() -> None:
+    """A company's policy allows the creation of roles with its own boundary only."""
+
+    def simulated(request: dict[str, Any]) -> dict[str, Any]:
+        given = {
+            one["ContextKeyName"]: one["ContextKeyValues"] for one in request["ContextEntries"]
+        }
+        wanted = ["arn:aws:iam::111122223333:policy/company"]
+        decision = {True: "allowed", False: "implicitDeny"}
+        return {
+            "EvaluationResults": [
+                {
+                    "EvalActionName": one,
+                    "EvalDecision": decision[
+                        one != "iam:CreateRole" or given.get("iam:PermissionsBoundary") == wanted
+                    ],
+                }
+                for one in request["ActionNames"]
+            ]
+        }
+
+    answers: Answers = {("iam", "simulate_principal_policy"): simulated}
+    boundary = "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/company"
+
+    (found,) = failed(examined("empty", answers))
+
+    assert "does not allow cdk-hnb659fds-cfn-exec-role" in found.fact
+    assert not failed(examined("empty", answers, replace(DEV, boundary=boundary)))
+
+
 def test_what_iam_does_not_answer_is_a_problem() -> None:
     answers: Answers = {("iam", "simulate_principal_policy"): {"EvaluationResults": []}}
 

@@ -268,12 +268,20 @@ class AccountChecks:
 
     def _simulated(self, role: str, names: Sequence[str]) -> list[Mapping[str, Any]] | None:
         """Return IAM's answers for all actions, from all pages; None if there is no such role."""
-        region = {
-            "ContextKeyName": "aws:RequestedRegion",
-            "ContextKeyValues": [self.stage.region],
-            "ContextKeyType": "string",
-        }
-        request = {"PolicySourceArn": role, "ActionNames": names, "ContextEntries": [region]}
+        context = {"aws:RequestedRegion": self.stage.region}
+        if self.stage.boundary is not None:
+            _, partition, _, _, account, _ = role.split(":", 5)
+            known = {"${AWS::Partition}": partition, "${AWS::AccountId}": account}
+            boundary = self.stage.boundary
+            for name, value in known.items():
+                boundary = boundary.replace(name, value)
+            # Companies allow the creation of roles with their boundary only.
+            context["iam:PermissionsBoundary"] = boundary
+        entries = [
+            {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
+            for key, value in context.items()
+        ]
+        request = {"PolicySourceArn": role, "ActionNames": names, "ContextEntries": entries}
         found: list[Mapping[str, Any]] = []
         page: dict[str, str] = {}
         while True:
