@@ -479,6 +479,13 @@ FAULTS: Mapping[str, Case] = {
         "answers for the service in the VPC, and vpce-1 does not admit 10.0.1.0/24",
         "authorize-security-group-ingress",
     ),
+    "an endpoint of others that a connector may need": (
+        endpoint("glue") | admitted("10.0.0.0/24") | NAT_ROUTE,
+        planned(nat=True, gateways=(), interfaces={}),
+        "endpoint glue of others",
+        "vpce-1 does not admit 10.0.1.0/24",
+        "authorize-security-group-ingress",
+    ),
     "a zone without Lambda": (
         {
             ("ec2", "describe_vpc_endpoint_services"): {
@@ -901,6 +908,7 @@ HALVES = ("10.0.0.0/17", "10.0.128.0/17")
         # Only Spark's runs call CloudWatch Logs: functions write through Lambda.
         (endpoint("logs") | admitted("10.0.0.0/24"), without("logs", spark_subnets=SUBNETS[:1])),
         (endpoint("sqs") | admitted("10.0.0.0/24"), without("sqs", function_subnets=SUBNETS[:1])),
+        (endpoint("glue") | admitted("10.0.0.0/24"), DEV),
         ({("iam", "simulate_principal_policy"): paged_rights("allowed", "allowed")}, DEV),
     ],
 )

@@ -351,7 +351,12 @@ class NetworkChecks:
                 yield Finding(check, "ok", ids)
 
     def _unlisted_endpoints(self) -> Iterator[Finding]:
-        """Report endpoints that answer for a service without being named, as with NAT."""
+        """Report endpoints that answer in NAT's place without being named.
+
+        Without NAT, synthesis requires that a stage names all services that it calls.
+        """
+        if not self.network.nat:
+            return
         spark = _CALLED_FOR_SPARK if self.stage.spark is not None else ()
         listed = {*self.network.existing_endpoints, *self.network.interfaces}
         for service in (*_CALLED, *spark, *_PERHAPS_CALLED):
