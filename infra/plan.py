@@ -1,11 +1,12 @@
 """What a stage needs of its account, as the template says it to `extentflow doctor --stage`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from extentflow.services.planned import (
     PlannedBucket,
     PlannedCluster,
     PlannedNetwork,
+    PlannedSecret,
     PlannedSpark,
     PlannedStage,
     PlannedSubnet,
@@ -13,6 +14,7 @@ from extentflow.services.planned import (
 
 from . import config, secrets
 from .config import BucketNotification, Front, Stage
+from .config_spark import LEAST_PROCESSES, PROCESS
 from .declared import DeclaredConnector
 
 
@@ -21,11 +23,6 @@ def plan(stage: Stage, connectors: Sequence[DeclaredConnector] = ()) -> PlannedS
     receiver, cluster, spark = stage.receiver, stage.cluster, stage.spark
     buckets = (one.kms_key_arn for one in stage.buckets)
     keys = (stage.kms_key_arn, *buckets, cluster.secret_key_arn)
-    named = {
-        *(one for one in (cluster.secret_arn, receiver.secret_arn if receiver else None) if one),
-        *secrets.referred(stage.settings),
-        *(name for one in connectors for name in one.secrets(producer=True)),
-    }
     return PlannedStage(
         name=stage.name,
         region=stage.region,
@@ -41,29 +38,58 @@ def plan(stage: Stage, connectors: Sequence[DeclaredConnector] = ()) -> PlannedS
                 name=one.name,
                 exists=one.exists,
                 direct=one.announced is BucketNotification.DIRECT,
+                elsewhere=one.announced is BucketNotification.ELSEWHERE,
             )
             for one in stage.buckets
-            if one.announced is not BucketNotification.ELSEWHERE  # the stack changes nothing of it
         ),
         spark=PlannedSpark(
             release_label=spark.release_label,
             quota_vcpu=spark.quota_vcpu,
+            least_vcpu=LEAST_PROCESSES * PROCESS["most_vcpu"],
             processes=spark.processes,
         )
         if spark
         else None,
         invocations=stage.most_workers + stage.most_planners + config.OTHER_INVOCATIONS,
+        least_invocations=2 * config.LEAST_CONCURRENCY + config.OTHER_INVOCATIONS,
         received=receiver.concurrency if receiver else 0,
         account_concurrency=stage.account_concurrency,
         access_log=receiver is not None and receiver.front is Front.HTTP,
         secrets=tuple(
-            one for one in sorted(named) if secrets.region_of(one) in {None, stage.region}
+            sorted(_secrets(stage, connectors), key=lambda one: (one.id, one.key_option))
         ),
         keys=tuple(sorted({*stage.secret_key_arns, *(one for one in keys if one)})),
         topic=stage.alarm_topic_arn,
         event_bus=stage.event_bus,
         table=stage.table,
     )
+
+
+def _secrets(stage: Stage, connectors: Sequence[DeclaredConnector]) -> Iterator[PlannedSecret]:
+    """Yield secrets with the keys that all roles that read them get from `rights`.
+
+    Functions also decrypt their variables with the stage's key; Spark's role may not use it.
+    """
+    shared, receiver = {*stage.secret_key_arns}, stage.receiver
+    own = {one for one in (stage.kms_key_arn,) if one}
+    if receiver is not None:
+        yield _secret(receiver.secret_arn, shared | own, "secret_key_arns")
+    brokers = {one for one in (stage.cluster.secret_key_arn,) if one}
+    brokers |= own if stage.spark is None else set()
+    by_all = secrets.referred(stage.settings).union(
+        *(one.secrets(producer=False) for one in connectors)
+    )
+    named = by_all.union(*(one.secrets(producer=True) for one in connectors))
+    if stage.cluster.secret_arn is not None:
+        # The roles of planner and reconciler have shared keys only if they read such secrets.
+        found = brokers | shared if by_all else brokers
+        yield _secret(stage.cluster.secret_arn, found, "cluster.secret_key_arn")
+    for name in named:
+        yield _secret(name, shared | brokers, "secret_key_arns")
+
+
+def _secret(name: str, keys: set[str], option: str) -> PlannedSecret:
+    return PlannedSecret(id=name, keys=tuple(sorted(keys)), key_option=option)
 
 
 def _network(stage: Stage, network: config.Network) -> PlannedNetwork:

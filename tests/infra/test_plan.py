@@ -4,16 +4,49 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import aws_cdk as cdk
 import pytest
+from aws_cdk.assertions import Template
+from infra.config import Auth, Bucket, Cluster, Receiver, Stage
 from infra.plan import plan
 from infra.stages import STAGES as EXAMPLES
 from tests.infra.conftest import Templates
 from tests.support.planned import DEV
-from tests.support.synthesis import STAGES
+from tests.support.synthesis import (
+    EXISTING,
+    KEY_ARN,
+    ON_SPARK,
+    ORDERS,
+    PLAIN,
+    QUICK,
+    SECRET_ARN,
+    SOURCES_ARN,
+    STAGES,
+    Bench,
+    allowed,
+    of_type,
+    yaml_of,
+)
 
 from extentflow.services.account_checks import CREATES
 from extentflow.services.planned import read_planned
 
+STORE_ARN = SOURCES_ARN.replace("sources", "grid")
+OF_BROKERS, OF_STAGE = f"{KEY_ARN}1", f"{KEY_ARN}2"
+PASSWORD = Cluster(
+    bootstrap_servers="b:9096",
+    auth=Auth.SCRAM,
+    secret_arn=SECRET_ARN,
+    secret_key_arn=OF_BROKERS,
+)
+SECRETIVE = {
+    "landing": {},
+    "store": {
+        "aws.access.key.id": f"${{secretsmanager:{STORE_ARN}:id}}",
+        "aws.secret.access.key": f"${{secretsmanager:{STORE_ARN}:key}}",
+    },
+    "producer": {"producer.sasl.password": f"${{secretsmanager:{STORE_ARN}}}"},
+}
 # Made by functions of the stack, not by CloudFormation.
 OWN = ("Custom", "AWS::CloudFormation")
 
@@ -39,3 +72,70 @@ def test_a_template_carries_the_plan_of_its_stage(
     made = {kind.rpartition("::")[0] for kind in found.resources}
     assert made - asked <= {*OWN}
     assert found.bootstrap == DEV.bootstrap
+
+
+@pytest.mark.parametrize("stage", [EXISTING, ON_SPARK])
+def test_a_boundary_of_the_project_is_that_of_the_plan(
+    stage: Stage, bench: Bench, tmp_path: Path
+) -> None:
+    context = {**QUICK, "@aws-cdk/core:permissionsBoundary": {"name": "company"}}
+    template = Template.from_stack(bench.stack(stage, cdk.App(context=context)))
+    path = tmp_path / "cdk.out" / f"extentflow-{stage.name}.template.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(template.to_json()))
+
+    found = read_planned(stage.name, tmp_path)
+
+    assert found.boundary == "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/company"
+
+
+def keyed(stage: Stage) -> Stage:
+    """Return a stage with a key of each option; its bucket has none of them."""
+    network = stage.network
+    endpoints = (*network.created, "secretsmanager", "kms") if network else ()
+    return replace(
+        stage,
+        network=replace(network, endpoints=endpoints) if network else None,
+        cluster=PASSWORD,
+        buckets=(Bucket(name="landing", exists=True),),
+        kms_key_arn=OF_STAGE,
+        secret_key_arns=(KEY_ARN,),
+        receiver=Receiver(secret_arn=SOURCES_ARN),
+    )
+
+
+def decrypting(template: Template, secret: str) -> set[str]:
+    """Return the keys that each role that reads a secret may decrypt it with."""
+    found = []
+    for role in of_type(template, "AWS::IAM::Role").values():
+        given = list(allowed(role, template))
+        if any(secret in one["Resource"] for one in given):
+            found.append(
+                {
+                    key
+                    for one in given
+                    if "kms:Decrypt" in one["Action"] and "Condition" not in one
+                    for key in one["Resource"]
+                }
+            )
+    return set.intersection(*found)
+
+
+@pytest.mark.parametrize("secretive", SECRETIVE)
+@pytest.mark.parametrize("stage", [PLAIN, ON_SPARK])
+def test_keys_of_a_secret_are_those_that_each_of_its_readers_may_use(
+    stage: Stage, secretive: str, bench: Bench
+) -> None:
+    bench.write(
+        "connectors/secretive.yaml", yaml_of({**ORDERS, "name": "s"} | SECRETIVE[secretive])
+    )
+    template = bench.template(keyed(stage))
+
+    secrets = json.loads(template.to_json()["Metadata"]["extentflow"])["secrets"]
+
+    wanted = {SECRET_ARN, SOURCES_ARN} | ({STORE_ARN} if SECRETIVE[secretive] else set())
+    assert {one["id"] for one in secrets} == wanted
+    for one in secrets:
+        assert {*one["keys"]} == decrypting(template, one["id"])
+        option = "cluster.secret_key_arn" if one["id"] == SECRET_ARN else "secret_key_arns"
+        assert one["key_option"] == option

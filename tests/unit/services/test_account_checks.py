@@ -1,5 +1,6 @@
 """`doctor --stage`: what an account lacks before the first deployment, and the remedy."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from extentflow.services.planned import (
 NOW = 1_790_000_000.0  # September 2026
 ACCOUNTS = ("empty", "shared", "locked")
 ARN = "arn:aws:kms:eu-central-1:111122223333:key/11112222-3333-4444-5555-666677778888"
+SECRET = DEV.secrets[0].id
 ROUTES = tuple(f"rtb-0a1b2c3d4e5f6000{number}" for number in (1, 2))
 # Of what the checks call, Moto lacks these.
 NOT_IN_MOTO = {
@@ -118,7 +120,11 @@ def test_a_shared_account_takes_the_stage_that_follows_the_remedies() -> None:
             function_subnets=SUBNETS[:1],
             spark_subnets=SUBNETS[:1],
         ),
-        buckets=(PlannedBucket(name="extentflow-dev-landing", exists=True, direct=False),),
+        buckets=(
+            PlannedBucket(
+                name="extentflow-dev-landing", exists=True, direct=False, elsewhere=False
+            ),
+        ),
     )
 
     left = failed(examined("shared", stage=stage))
@@ -154,9 +160,14 @@ def endpoint(service: str, **changes: Any) -> Answers:  # noqa: ANN401 - JSON
         "PrivateDnsEnabled": not gateway,
         "RouteTableIds": [*ROUTES] if gateway else [],
         "Groups": [{"GroupId": "sg-0a1b2c3d4e5f60718"}],
-        "PolicyDocument": '{"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}',
+        "PolicyDocument": policy(),
     }
     return {("ec2", "describe_vpc_endpoints"): {"VpcEndpoints": [{**found, **changes}]}}
+
+
+def policy(**changes: Any) -> str:  # noqa: ANN401 - JSON
+    allow = {"Effect": "Allow", "Principal": "*", "Action": "*", "Resource": "*"}
+    return json.dumps({"Statement": [allow | changes]})
 
 
 def admitted(*blocks: str, **changes: Any) -> Answers:  # noqa: ANN401 - JSON
@@ -180,7 +191,9 @@ def cluster(**changes: Any) -> Answers:  # noqa: ANN401 - JSON
 
 
 def with_bucket(**fields: Any) -> PlannedStage:  # noqa: ANN401 - fields of two types
-    bucket = PlannedBucket(**{"name": "landing", "exists": False, "direct": False, **fields})
+    bucket = PlannedBucket(
+        **{"name": "landing", "exists": False, "direct": False, "elsewhere": False, **fields}
+    )
     return replace(DEV, buckets=(bucket,))
 
 
@@ -189,13 +202,83 @@ def default_route(**way: str) -> Answers:
     return described("ec2.describe_route_tables", Routes=[route])
 
 
+def with_secret(*keys: str, option: str) -> PlannedStage:
+    return replace(DEV, secrets=(replace(DEV.secrets[0], keys=keys, key_option=option),))
+
+
+def deployed(*resources: dict[str, str]) -> Answers:
+    """Return the answers of an account that has the stack, with these resources."""
+    return {
+        ("cloudformation", "describe_stacks"): {"Stacks": [{"StackStatus": "CREATE_COMPLETE"}]},
+        ("cloudformation", "list_stack_resources"): {"StackResourceSummaries": [*resources]},
+        ("lambda", "get_function_concurrency"): {"ReservedConcurrentExecutions": 20},
+    }
+
+
+def paged_rights(*decisions: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return an answer whose second page decides about the last actions."""
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        names = sorted(request["ActionNames"])
+        first, last = names[: -len(decisions)], names[-len(decisions) :]
+        if "Marker" not in request:
+            allowed = [{"EvalActionName": one, "EvalDecision": "allowed"} for one in first]
+            return {"EvaluationResults": allowed, "IsTruncated": True, "Marker": "2"}
+        rest = zip(last, decisions, strict=True)
+        found = [{"EvalActionName": one, "EvalDecision": decision} for one, decision in rest]
+        return {"EvaluationResults": found, "IsTruncated": False}
+
+    return answer
+
+
+def there(arn: str) -> str:
+    return arn.replace("eu-central-1", "us-east-1")
+
+
+def invocations(allowed: int, free: int) -> Answers:
+    limit = {"ConcurrentExecutions": allowed, "UnreservedConcurrentExecutions": free}
+    return {("lambda", "get_account_settings"): {"AccountLimit": limit}}
+
+
 EXISTS = {"BucketRegion": "eu-central-1"}
+NAT_ROUTE: Answers = {
+    ("ec2", "describe_route_tables"): {
+        "RouteTables": [
+            {
+                "RouteTableId": table,
+                "Associations": [{"SubnetId": subnet, "Main": False}],
+                "Routes": [
+                    {
+                        "DestinationCidrBlock": "0.0.0.0/0",
+                        "State": "active",
+                        "NatGatewayId": "nat-1",
+                    }
+                ],
+            }
+            for table, subnet in zip(ROUTES, SUBNETS, strict=True)
+        ]
+    }
+}
 NOTIFIED = {
     "QueueConfigurations": [{"Id": "theirs", "QueueArn": "q", "Events": ["s3:ObjectCreated:*"]}]
 }
 Case = tuple[Answers, PlannedStage, str, str, str]
 
 FAULTS: Mapping[str, Case] = {
+    "no bootstrap with the qualifier of a company": (
+        {("ssm", "get_parameter"): refused("ParameterNotFound")},
+        replace(DEV, bootstrap="/cdk-bootstrap/acme/version"),
+        "CDK bootstrap",
+        "/cdk-bootstrap/acme/version does not exist",
+        "eu-central-1 --qualifier acme --toolkit-stack-name CDKToolkit-acme`",
+    ),
+    "an old bootstrap with the qualifier of a company": (
+        {("ssm", "get_parameter"): {"Parameter": {"Value": "5"}}},
+        replace(DEV, bootstrap="/cdk-bootstrap/acme/version"),
+        "CDK bootstrap",
+        "version 5",
+        "eu-central-1 --qualifier acme`",
+    ),
     "an old bootstrap": (
         {("ssm", "get_parameter"): {"Parameter": {"Value": "5"}}},
         DEV,
@@ -341,11 +424,67 @@ FAULTS: Mapping[str, Case] = {
         f"--add-route-table-ids {ROUTES[1]}",
     ),
     "an existing endpoint with a policy": (
-        endpoint("s3", PolicyDocument='{"Statement": [{"Effect": "Allow", "Action": "s3:Get*"}]}'),
+        endpoint("s3", PolicyDocument=policy(Action="s3:Get*")),
         without("s3"),
         "existing endpoint s3",
         "a policy of its own",
         "functions' roles",
+    ),
+    "an existing endpoint that was not accepted": (
+        endpoint("sqs", State="pendingAcceptance"),
+        without("sqs"),
+        "existing endpoint sqs",
+        "vpce-1 is not available: pendingAcceptance",
+        "let its owner accept",
+    ),
+    "an existing endpoint that failed": (
+        endpoint("sqs", State="failed"),
+        without("sqs"),
+        "existing endpoint sqs",
+        "vpce-1 is not available: failed",
+        "replace it",
+    ),
+    "an existing endpoint that refuses Spark": (
+        endpoint("logs") | admitted("10.0.0.0/24"),
+        without("logs", function_subnets=SUBNETS[:1]),
+        "existing endpoint logs",
+        "does not admit 10.0.1.0/24 on port 443",
+        "authorize-security-group-ingress",
+    ),
+    "an existing endpoint that admits prefix lists": (
+        endpoint("sqs") | admitted("10.0.0.0/24", PrefixListIds=[{"PrefixListId": "pl-1"}]),
+        without("sqs"),
+        "existing endpoint sqs",
+        "vpce-1 admits 10.0.1.0/24 at most by pl-1",
+        "see whether that contains all callers",
+    ),
+    "an existing endpoint for another account": (
+        endpoint("s3", PolicyDocument=policy(Principal={"AWS": "444455556666"})),
+        without("s3"),
+        "existing endpoint s3",
+        "a policy of its own",
+        "functions' roles",
+    ),
+    "an existing endpoint for another bucket": (
+        endpoint("s3", PolicyDocument=policy(Resource="arn:aws:s3:::theirs/*")),
+        without("s3"),
+        "existing endpoint s3",
+        "a policy of its own",
+        "functions' roles",
+    ),
+    "an endpoint of others before a NAT gateway": (
+        endpoint("sqs") | admitted("10.0.0.0/24") | NAT_ROUTE,
+        planned(nat=True, gateways=(), interfaces={}),
+        "endpoint sqs of others",
+        "answers for the service in the VPC, and vpce-1 does not admit 10.0.1.0/24",
+        "authorize-security-group-ingress",
+    ),
+    "an endpoint of others that a connector may need": (
+        endpoint("glue") | admitted("10.0.0.0/24") | NAT_ROUTE,
+        planned(nat=True, gateways=(), interfaces={}),
+        "endpoint glue of others",
+        "vpce-1 does not admit 10.0.1.0/24",
+        "authorize-security-group-ingress",
     ),
     "a zone without Lambda": (
         {
@@ -364,6 +503,35 @@ FAULTS: Mapping[str, Case] = {
         "zones of functions",
         "the service is not in eu-central-1a",
         f"placement={{'functions': ('{SUBNETS[1]}',)}}",
+    ),
+    "endpoints in a VPC of another account": (
+        described("ec2.describe_vpcs", OwnerId="444455556666"),
+        planned(gateways=("s3",), interfaces={}),
+        "new endpoints",
+        "444455556666 owns vpc-0a1b2c3d4e5f60718: only it may create endpoints there",
+        "existing_endpoints=('s3',) and no endpoints; or set nat=True",
+    ),
+    "existing endpoints in a VPC of another account": (
+        described("ec2.describe_vpcs", OwnerId="444455556666"),
+        planned(gateways=(), interfaces={}, existing_endpoints=("sqs",)),
+        "existing endpoint sqs",
+        "444455556666 owns vpc-0a1b2c3d4e5f60718: this one cannot see its endpoints",
+        "ask 444455556666 whether it exists",
+    ),
+    "brokers' group in a VPC of another account": (
+        described("ec2.describe_vpcs", OwnerId="444455556666")
+        | {("ec2", "describe_security_groups"): refused("InvalidGroup.NotFound")},
+        planned(gateways=(), interfaces={}, nat=False),
+        "brokers' group",
+        "is not of this account, but of 444455556666",
+        "deploy into the account of the brokers",
+    ),
+    "a shared group of brokers": (
+        described("ec2.describe_security_groups", OwnerId="444455556666"),
+        DEV,
+        "brokers' group",
+        "is not of this account, but of 444455556666: the stage may not add a rule",
+        "deploy into the account of the brokers",
     ),
     "brokers of another VPC": (
         described("ec2.describe_security_groups", VpcId="vpc-other"),
@@ -416,19 +584,19 @@ FAULTS: Mapping[str, Case] = {
         DEV,
         "vCPUs of Spark",
         "8 allowed, spark.quota_vcpu=16",
-        "lower quota_vcpu",
+        "leave spark out: no run fits",
     ),
     "few vCPUs by default": (
         {
             ("service-quotas", "list_service_quotas"): {"Quotas": []},
             ("service-quotas", "list_aws_default_service_quotas"): {
-                "Quotas": [{"QuotaName": "Max concurrent vCPUs per account", "Value": 4.0}]
+                "Quotas": [{"QuotaName": "Max concurrent vCPUs per account", "Value": 12.0}]
             },
         },
         DEV,
         "vCPUs of Spark",
-        "4 allowed, spark.quota_vcpu=16",
-        "lower quota_vcpu",
+        "12 allowed, spark.quota_vcpu=16",
+        "lower most_vcpu and quota_vcpu",
     ),
     "no such cluster": (
         {("kafka", "describe_cluster_v2"): refused("NotFoundException")},
@@ -497,6 +665,40 @@ FAULTS: Mapping[str, Case] = {
         "may not read it",
         "allow s3:ListBucket",
     ),
+    "a receiver that a deployed stage does not have yet": (
+        deployed({"ResourceType": "AWS::Lambda::Function", "PhysicalResourceId": "planner"})
+        | {
+            ("lambda", "get_function_concurrency"): {},
+            ("lambda", "get_account_settings"): {
+                "AccountLimit": {
+                    "ConcurrentExecutions": 1_000,
+                    "UnreservedConcurrentExecutions": 115,
+                }
+            },
+        },
+        DEV,
+        "invocations",
+        "the stage needs 20 reserved for the receiver and 100 others unreserved",
+        "write Receiver(concurrency=15) or less",
+    ),
+    "rights on a second page": (
+        {("iam", "simulate_principal_policy"): paged_rights("explicitDeny")},
+        DEV,
+        "rights of CloudFormation",
+        "the role's own policy does not allow",
+        "ask who owns that policy",
+    ),
+    "a bucket that notifies others of a deployed stage": (
+        deployed()
+        | {
+            ("s3", "head_bucket"): EXISTS,
+            ("s3", "get_bucket_notification_configuration"): NOTIFIED,
+        },
+        with_bucket(exists=True, direct=True),
+        "bucket landing",
+        "it notifies others of new objects: theirs",
+        "BucketNotification.EVENTBRIDGE",
+    ),
     "a bucket that notifies others": (
         {
             ("s3", "head_bucket"): EXISTS,
@@ -507,24 +709,76 @@ FAULTS: Mapping[str, Case] = {
         "it notifies others of new objects: theirs",
         "BucketNotification.EVENTBRIDGE",
     ),
+    "a bucket of others that does not exist": (
+        {},
+        with_bucket(exists=True, elsewhere=True),
+        "bucket landing",
+        "it does not exist",
+        "correct the name",
+    ),
+    "a bucket of another account": (
+        {("s3", "head_bucket"): refused("403")},
+        with_bucket(exists=True, elsewhere=True),
+        "bucket landing",
+        "these credentials may not read it",
+        "let its owner allow the roles",
+    ),
+    "a bucket of others in another region": (
+        {("s3", "head_bucket"): {"BucketRegion": "eu-west-1"}},
+        with_bucket(exists=True, elsewhere=True),
+        "bucket landing",
+        "it is in eu-west-1, the stage in eu-central-1",
+        "forward its events",
+    ),
+    "an incomplete ARN of a secret": (
+        {},
+        replace(DEV, secrets=(replace(DEV.secrets[0], id=SECRET.removesuffix("-AbCdEf")),)),
+        f"secret {SECRET.removesuffix('-AbCdEf')}",
+        f"its ARN is {SECRET}",
+        "write the complete ARN",
+    ),
+    "a secret in another region": (
+        {},
+        replace(DEV, secrets=(replace(DEV.secrets[0], id=there(SECRET)),)),
+        f"secret {there(SECRET)}",
+        "it is in us-east-1, the stage in eu-central-1: not checked",
+        f"`aws secretsmanager describe-secret --secret-id {there(SECRET)} --region us-east-1`",
+    ),
+    "a key in another region": (
+        {},
+        replace(DEV, keys=(there(ARN),)),
+        f"key {there(ARN)}",
+        "it is in us-east-1, the stage in eu-central-1: not checked",
+        f"`aws kms describe-key --key-id {there(ARN)} --region us-east-1`",
+    ),
     "no secret": (
         {("secretsmanager", "describe_secret"): refused("ResourceNotFoundException")},
         DEV,
-        f"secret {DEV.secrets[0]}",
+        f"secret {SECRET}",
         "does not exist",
         "create it",
     ),
     "a secret with another key": (
         {
-            ("secretsmanager", "describe_secret"): {"KmsKeyId": "alias/theirs"},
+            ("secretsmanager", "describe_secret"): {"ARN": SECRET, "KmsKeyId": "alias/theirs"},
             ("kms", "describe_key"): {
                 "KeyMetadata": {"KeyId": "k", "Arn": f"{ARN}0", "KeyState": "Enabled"}
             },
         },
-        replace(DEV, keys=(ARN,)),
-        f"secret {DEV.secrets[0]}",
-        "encrypted with alias/theirs, which the stage does not name",
-        "secret_key_arns",
+        with_secret(ARN, option="secret_key_arns"),
+        f"secret {SECRET}",
+        "encrypted with alias/theirs, which secret_key_arns does not name",
+        "write the key's ARN in secret_key_arns",
+    ),
+    "a secret of the brokers, whose key the stage uses for others": (
+        {
+            ("secretsmanager", "describe_secret"): {"ARN": SECRET, "KmsKeyId": ARN},
+            ("kms", "describe_key"): {"KeyMetadata": {"KeyId": "k", "KeyState": "Enabled"}},
+        },
+        replace(with_secret(option="cluster.secret_key_arn"), keys=(ARN,)),
+        f"secret {SECRET}",
+        f"encrypted with {ARN}, which cluster.secret_key_arn does not name",
+        "write the key's ARN in cluster.secret_key_arn: its readers may not decrypt it",
     ),
     "a disabled key": (
         {("kms", "describe_key"): {"KeyMetadata": {"KeyId": "k", "KeyState": "Disabled"}}},
@@ -621,16 +875,84 @@ def test_a_release_whose_support_ends_soon_is_a_warning() -> None:
 
 def test_what_the_stack_has_created_does_not_stand_in_its_way() -> None:
     """Its own endpoints and buckets exist when an update is deployed."""
-    own = {"vpce-1", "extentflow-dev-landing"}
+    own = ("vpce-1", "extentflow-dev-landing", "https://sqs/111122223333/arrivals")
     resources = [{"ResourceType": "any", "PhysicalResourceId": one} for one in own]
-    deployed: Answers = {
-        ("cloudformation", "describe_stacks"): {"Stacks": [{"StackStatus": "CREATE_COMPLETE"}]},
-        ("cloudformation", "list_stack_resources"): {"StackResourceSummaries": resources},
+    receiver = {"ResourceType": "AWS::Lambda::Function", "PhysicalResourceId": "receiver"}
+    queue = {"QueueArn": "arn:aws:sqs:eu-central-1:111122223333:arrivals"}
+    rule = {"Id": "ours", "Events": ["s3:ObjectCreated:*"], **queue}
+    answers: Answers = {
+        **deployed(*resources, receiver),
         ("s3", "head_bucket"): EXISTS,
+        ("s3", "get_bucket_notification_configuration"): {"QueueConfigurations": [rule]},
+        ("lambda", "get_account_settings"): {
+            "AccountLimit": {"ConcurrentExecutions": 1_000, "UnreservedConcurrentExecutions": 115}
+        },
         **endpoint("sqs"),
     }
 
-    assert not failed(examined("empty", deployed))
+    assert not failed(examined("empty", answers))
+    assert not failed(examined("empty", answers, with_bucket(exists=True, direct=True)))
+
+
+HALVES = ("10.0.0.0/17", "10.0.128.0/17")
+
+
+@pytest.mark.parametrize(
+    ("answers", "stage"),
+    [
+        ({}, planned(vpc_cidrs=HALVES)),
+        (
+            endpoint("sqs") | admitted("10.0.0.0/24", "10.0.1.0/25", "10.0.1.128/25"),
+            without("sqs"),
+        ),
+        # Only Spark's runs call CloudWatch Logs: functions write through Lambda.
+        (endpoint("logs") | admitted("10.0.0.0/24"), without("logs", spark_subnets=SUBNETS[:1])),
+        (endpoint("sqs") | admitted("10.0.0.0/24"), without("sqs", function_subnets=SUBNETS[:1])),
+        (endpoint("glue") | admitted("10.0.0.0/24"), DEV),
+        ({("iam", "simulate_principal_policy"): paged_rights("allowed", "allowed")}, DEV),
+    ],
+)
+def test_what_serves_a_stage_in_parts_is_no_problem(answers: Answers, stage: PlannedStage) -> None:
+    assert not failed(examined("empty", answers, stage))
+
+
+def test_rights_are_those_with_the_boundary_of_the_roles() -> None:
+    """A company's policy allows the creation of roles with its own boundary only."""
+
+    def simulated(request: dict[str, Any]) -> dict[str, Any]:
+        given = {
+            one["ContextKeyName"]: one["ContextKeyValues"] for one in request["ContextEntries"]
+        }
+        wanted = ["arn:aws:iam::111122223333:policy/company"]
+        decision = {True: "allowed", False: "implicitDeny"}
+        return {
+            "EvaluationResults": [
+                {
+                    "EvalActionName": one,
+                    "EvalDecision": decision[
+                        one != "iam:CreateRole" or given.get("iam:PermissionsBoundary") == wanted
+                    ],
+                }
+                for one in request["ActionNames"]
+            ]
+        }
+
+    answers: Answers = {("iam", "simulate_principal_policy"): simulated}
+    boundary = "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/company"
+
+    (found,) = failed(examined("empty", answers))
+
+    assert "does not allow cdk-hnb659fds-cfn-exec-role" in found.fact
+    assert not failed(examined("empty", answers, replace(DEV, boundary=boundary)))
+
+
+def test_what_iam_does_not_answer_is_a_problem() -> None:
+    answers: Answers = {("iam", "simulate_principal_policy"): {"EvaluationResults": []}}
+
+    (found,) = failed(examined("empty", answers))
+
+    assert "does not say whether cdk-hnb659fds-cfn-exec-role" in found.fact
+    assert "sns:CreateTopic" in found.fact
 
 
 def test_a_stack_that_only_a_change_set_has_made_is_new() -> None:
@@ -688,6 +1010,7 @@ def in_moto() -> PlannedStage:
     group = ec2.create_security_group(GroupName="b", Description="brokers", VpcId=vpc)["GroupId"]
     ids = tuple(one.id for one in subnets)
     secrets = boto3.client("secretsmanager", region_name="eu-central-1")
+    secret = secrets.create_secret(Name="sources", SecretString="{}")["ARN"]
     boto3.client("ssm", region_name="eu-central-1").put_parameter(
         Name=str(DEV.bootstrap), Value="27", Type="String"
     )
@@ -701,7 +1024,7 @@ def in_moto() -> PlannedStage:
     )
     return replace(
         stage,
-        secrets=(secrets.create_secret(Name="sources", SecretString="{}")["ARN"],),
+        secrets=(replace(DEV.secrets[0], id=secret),),
         keys=(boto3.client("kms", region_name="eu-central-1").create_key()["KeyMetadata"]["Arn"],),
         cluster=replace(stage.cluster, arn=None),
     )
@@ -737,3 +1060,34 @@ def test_moto_answers_as_the_records_do(monkeypatch: pytest.MonkeyPatch) -> None
 
     bucket = f"bucket {stage.buckets[0].name}"
     assert problems == ["new endpoint s3", "new endpoint sqs", bucket]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "free", "received", "fact", "remedy"),
+    [
+        (10, 10, 20, "needs 14 or more", "of Lambda: no stage fits into 10"),
+        (1_000, 110, 20, "needs 20 reserved", "or write Receiver(concurrency=10) or less"),
+        (1_000, 100, 20, "needs 20 reserved", "or leave receiver out"),
+        (1_000, 12, 0, "needs 14 or more", "or free some: no stage fits"),
+        (1_000, 14, 0, "needs 115", "lower most_workers and account_concurrency"),
+    ],
+)
+def test_a_remedy_for_a_quota_is_one_that_fits_into_it(
+    allowed: int, free: int, received: int, fact: str, remedy: str
+) -> None:
+    stage = replace(DEV, received=received)
+
+    (found,) = failed(examined("empty", invocations(allowed, free), stage))
+
+    assert fact in found.fact
+    assert found.remedy.endswith(remedy)
+
+
+def test_a_bucket_that_others_announce_has_a_line() -> None:
+    stage = with_bucket(exists=True, elsewhere=True)
+
+    found = examined("empty", {("s3", "head_bucket"): EXISTS}, stage)
+
+    assert "others write its notifications" in next(
+        one.fact for one in found if one.check == "bucket landing"
+    )

@@ -64,6 +64,38 @@ def test_what_was_not_built_is_read(tmp_path: Path) -> None:
     assert found.bootstrap is None
 
 
+JOINED = ("arn:", {"Ref": "AWS::Partition"}, ":iam::", {"Ref": "AWS::AccountId"}, ":policy/b")
+
+
+@pytest.mark.parametrize(
+    ("boundaries", "wanted"),
+    [
+        ([{"Fn::Join": ["", JOINED]}], "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/b"),
+        (
+            [{"Fn::Sub": "arn:aws:iam::${AWS::AccountId}:policy/b"}] * 2,
+            "arn:aws:iam::${AWS::AccountId}:policy/b",
+        ),
+        (["arn:b"], "arn:b"),
+        (["arn:b", "arn:c"], None),
+        (["arn:b", ""], None),
+        ([], None),
+    ],
+)
+def test_the_boundary_is_that_of_all_roles(
+    boundaries: list[Any], wanted: str | None, tmp_path: Path
+) -> None:
+    roles = {
+        f"Role{number}": {
+            "Type": "AWS::IAM::Role",
+            "Properties": {"PermissionsBoundary": one} if one else {},
+        }
+        for number, one in enumerate(boundaries)
+    }
+    write(tmp_path, json.dumps(template(Resources=roles)))
+
+    assert read_planned("dev", tmp_path).boundary == wanted
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [

@@ -8,13 +8,14 @@ from extentflow.engines import run_service
 from extentflow.engines.emr.serverless import EMR_SERVERLESS
 
 LIBRARY = Path(extentflow.__file__).parent
-# What a user reads: the settings of its application, the option --engine, the check of a stage.
+# What a user reads: the settings of its application, the option --engine, the checks of a stage.
 FOR_USERS = {
     "cli/option_groups.py",
     "config/worker.py",
     "plugins.py",
     "services/account_checks.py",
     "services/deployed.py",
+    "services/network_checks.py",
 }
 
 

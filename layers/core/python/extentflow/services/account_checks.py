@@ -4,7 +4,7 @@ Needs AWS credentials and a synthesised stage; `deployed` checks what the deploy
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cached_property, partial
@@ -17,13 +17,14 @@ from extentflow.services.aws_calls import AwsCalls, OpenClient
 from extentflow.services.deployed import FINISHED
 from extentflow.services.health import Finding, examine_each, problem_of
 from extentflow.services.network_checks import NetworkChecks
-from extentflow.services.planned import PlannedBucket, PlannedStage
+from extentflow.services.planned import PlannedBucket, PlannedSecret, PlannedStage
 from extentflow.wording import counted
 
 # Lambda keeps as many invocations free of reservations.
 KEPT_UNRESERVED = 100
 # AWS allows ten resource policies of CloudWatch Logs; deliveries to /aws/vendedlogs/ share one.
 MOST_LOG_POLICIES, DELIVERY_POLICY = 10, "AWSLogDeliveryWrite20150319"
+QUALIFIER = "hnb659fds"  # CDK's own
 LEAST_BOOTSTRAP = 6  # the first version with roles and assets of today's CDK
 LEAST_KAFKA_WITH_IAM = (3, 8)
 EMR_QUOTA = "Max concurrent vCPUs per account"
@@ -31,6 +32,7 @@ EMR_QUOTA = "Max concurrent vCPUs per account"
 SUPPORT_ENDS: Mapping[str, date] = {"emr-spark-8.0.0": date(2027, 5, 20)}
 SHORT_SUPPORT_DAYS = 180
 SERVERLESS = "SERVERLESS"
+FUNCTION = "AWS::Lambda::Function"
 OBJECT_CREATED = "s3:ObjectCreated:"
 
 # An action that the creation of a type of resource needs, at least one per service.
@@ -61,8 +63,23 @@ CREATES: Mapping[str, str] = {
     "AWS::WAFv2::WebACL": "wafv2:CreateWebACL",
 }
 
+# What a stage may write so that it needs no such action.
+AVOIDED_BY: Mapping[str, str] = {
+    "apigateway:POST": "no receiver",
+    "cloudwatch:PutDashboard": "dashboard=False",
+    "codedeploy:CreateApplication": "no canary_minutes",
+    "dynamodb:CreateTable": "table of a ledger that exists",
+    "ec2:CreateVpcEndpoint": "network.existing_endpoints of what others create, or nat=True",
+    "emr-serverless:CreateApplication": "no spark",
+    "kafka:CreateCluster": "cluster.arn instead of created",
+    "s3:CreateBucket": "exists=True for buckets that others create",
+    "sns:CreateTopic": "alarm_topic_arn of a topic that exists",
+    "wafv2:CreateWebACL": "front=Front.HTTP of the receiver",
+}
+
 _PARAMETER = re.compile(r"/cdk-bootstrap/(\w+)/version")
 _VERSION = re.compile(r"([0-9]+)\.([0-9]+)")
+_REGION_OF_ARN = 3
 # A change set was made, and nothing else.
 IN_REVIEW = "REVIEW_IN_PROGRESS"
 # Broken deployments that no further one repairs.
@@ -92,7 +109,8 @@ class AccountChecks:
             yield Finding("template", "problem", reason, remedy)
         yield from examine_each((("CDK bootstrap", self._bootstrap), ("stack", self._stack)))
         if self.stage.network is not None:
-            network = NetworkChecks(self.stage, self.stage.network, self._calls, self._own)
+            account = self._caller["Account"]
+            network = NetworkChecks(self.stage, self.stage.network, account, self._calls, self._own)
             yield from network.examine()
         yield from examine_each(
             (
@@ -102,7 +120,7 @@ class AccountChecks:
                 ("cluster", self._cluster),
                 ("access log", self._log_policies),
                 *((f"bucket {one.name}", partial(self._bucket, one)) for one in self.stage.buckets),
-                *((f"secret {one}", partial(self._secret, one)) for one in self.stage.secrets),
+                *((f"secret {one.id}", partial(self._secret, one)) for one in self.stage.secrets),
                 *((f"key {one}", partial(self._key, one)) for one in self.stage.keys),
                 ("alarm topic", self._topic),
                 ("event bus", self._bus),
@@ -134,17 +152,32 @@ class AccountChecks:
     def _own(self) -> frozenset[str]:
         """The physical ids of what the stack has created; none if that cannot be read."""
         try:
-            if self._deployed is None:
-                return frozenset()
-            listed = self._calls.pages(
-                "cloudformation",
-                "list_stack_resources",
-                "StackResourceSummaries",
-                StackName=self.stage.stack,
-            )
-            return frozenset(one.get("PhysicalResourceId", "") for one in listed)
+            return frozenset(one.get("PhysicalResourceId", "") for one in self._created)
         except ExtentflowError:
             return frozenset()  # the check of the stack has reported it
+
+    @cached_property
+    def _created(self) -> tuple[Mapping[str, Any], ...]:
+        """What the stack has created, of which there is nothing without a stack."""
+        if self._deployed is None:
+            return ()
+        service, operation = "cloudformation", "list_stack_resources"
+        key, name = "StackResourceSummaries", self.stage.stack
+        return tuple(self._calls.pages(service, operation, key, StackName=name))
+
+    def _reserved(self) -> int:
+        """Return the concurrency that functions of the deployed stack have reserved."""
+        found = 0
+        for one in self._created:
+            if one["ResourceType"] == FUNCTION and one.get("PhysicalResourceId"):
+                answer = self._calls.find(
+                    "lambda",
+                    "get_function_concurrency",
+                    ("ResourceNotFoundException",),
+                    FunctionName=one["PhysicalResourceId"],
+                )
+                found += int(answer.get("ReservedConcurrentExecutions", 0)) if answer else 0
+        return found
 
     # -- checks -----------------------------------------------------------------------------------
 
@@ -162,7 +195,7 @@ class AccountChecks:
             return
         answer = self._calls.find("ssm", "get_parameter", ("ParameterNotFound",), Name=name)
         place = f"aws://{self._caller['Account']}/{self.stage.region}"
-        remedy = f"`npx cdk bootstrap {place}`"
+        remedy = self._bootstrapping(new=answer is None)
         if answer is None:
             fact = f"{place}: not bootstrapped, {name} does not exist"
             yield Finding("CDK bootstrap", "problem", fact, remedy)
@@ -170,6 +203,18 @@ class AccountChecks:
             yield Finding("CDK bootstrap", "problem", f"{place}: version {version}", remedy)
         else:
             yield Finding("CDK bootstrap", "ok", f"{place}: version {version}")
+
+    def _bootstrapping(self, *, new: bool) -> str:
+        """Return the command that bootstraps for the stage's qualifier.
+
+        A new one must not replace the roles of another qualifier, in the common stack of CDK.
+        """
+        command = f"npx cdk bootstrap aws://{self._caller['Account']}/{self.stage.region}"
+        found = _PARAMETER.fullmatch(self.stage.bootstrap or "")
+        if found is not None and found[1] != QUALIFIER:
+            command += f" --qualifier {found[1]}"
+            command += f" --toolkit-stack-name CDKToolkit-{found[1]}" if new else ""
+        return f"`{command}`"
 
     def _stack(self) -> Iterator[Finding]:
         name = self.stage.stack
@@ -194,36 +239,61 @@ class AccountChecks:
         account, partition = self._caller["Account"], self._caller["Arn"].split(":")[1]
         role = f"cdk-{found[1]}-cfn-exec-role-{account}-{self.stage.region}"
         names = sorted({CREATES[kind] for kind in self.stage.resources if kind in CREATES})
-        answers = self._calls.coded(
-            "iam",
-            "simulate_principal_policy",
-            {"NoSuchEntity": None},
-            PolicySourceArn=f"arn:{partition}:iam::{account}:role/{role}",
-            ActionNames=names,
-            ContextEntries=[
-                {
-                    "ContextKeyName": "aws:RequestedRegion",
-                    "ContextKeyValues": [self.stage.region],
-                    "ContextKeyType": "string",
-                }
-            ],
-            MaxItems=len(names),
-        )
+        answers = self._simulated(f"arn:{partition}:iam::{account}:role/{role}", names)
         if answers is None:
             fact = f"there is no role {role}"
-            yield Finding("rights of CloudFormation", "problem", fact, "bootstrap the account")
+            yield Finding(
+                "rights of CloudFormation", "problem", fact, self._bootstrapping(new=False)
+            )
             return
         refused: dict[str, list[str]] = {}
-        for one in answers["EvaluationResults"]:
+        for one in answers:
             if one["EvalDecision"] != "allowed":
                 refused.setdefault(_refuser(one), []).append(one["EvalActionName"])
         for who, actions in refused.items():
             fact = f"{who} does not allow {role}: {', '.join(actions)}"
+            avoided = [f"{AVOIDED_BY[one]} ({one})" for one in actions if one in AVOIDED_BY]
             remedy = "ask who owns that policy to allow them, or deploy into another account"
+            if avoided:
+                remedy += f"; a stage may do without some: write {', '.join(avoided)}"
             yield Finding("rights of CloudFormation", "problem", fact, remedy)
-        if not refused:
+        left = sorted({*names} - {one["EvalActionName"] for one in answers})
+        if left:
+            fact = f"IAM does not say whether {role} may call {', '.join(left)}"
+            remedy = "see the role's policies in IAM, or ask who owns them"
+            yield Finding("rights of CloudFormation", "problem", fact, remedy)
+        elif not refused:
             fact = f"{role}: {counted(len(names), 'action')} allowed"
             yield Finding("rights of CloudFormation", "ok", fact)
+
+    def _simulated(self, role: str, names: Sequence[str]) -> list[Mapping[str, Any]] | None:
+        """Return IAM's answers for all actions, from all pages; None if there is no such role."""
+        context = {"aws:RequestedRegion": self.stage.region}
+        if self.stage.boundary is not None:
+            _, partition, _, _, account, _ = role.split(":", 5)
+            known = {"${AWS::Partition}": partition, "${AWS::AccountId}": account}
+            boundary = self.stage.boundary
+            for name, value in known.items():
+                boundary = boundary.replace(name, value)
+            # Companies allow the creation of roles with their boundary only.
+            context["iam:PermissionsBoundary"] = boundary
+        entries = [
+            {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
+            for key, value in context.items()
+        ]
+        request = {"PolicySourceArn": role, "ActionNames": names, "ContextEntries": entries}
+        found: list[Mapping[str, Any]] = []
+        page: dict[str, str] = {}
+        while True:
+            answer = self._calls.coded(
+                "iam", "simulate_principal_policy", {"NoSuchEntity": None}, **request, **page
+            )
+            if answer is None:
+                return None
+            found += answer["EvaluationResults"]
+            if not answer.get("IsTruncated"):
+                return found
+            page = {"Marker": answer["Marker"]}
 
     def _invocations(self) -> Iterator[Finding]:
         stage = self.stage
@@ -232,11 +302,22 @@ class AccountChecks:
         free = int(limits["UnreservedConcurrentExecutions"])
         ask = 'request more of the quota "Concurrent executions" of Lambda'
         fact = f"{free} of {allowed} concurrent invocations are free, the stage needs"
-        # What is deployed has its reservation already.
-        received = stage.received if self._deployed is None else 0
-        if received and free - received < KEPT_UNRESERVED:
+        # What is deployed has its reservation already, of which others are not free.
+        reserved = self._reserved() if stage.received else 0
+        received, least = max(0, stage.received - reserved), stage.least_invocations
+        if allowed < least:
+            fact += f" {least} or more"
+            yield Finding("invocations", "problem", fact, f"{ask}: no stage fits into {allowed}")
+        elif received and free - received < KEPT_UNRESERVED:
             fact += f" {received} reserved for the receiver and {KEPT_UNRESERVED} others unreserved"
-            yield Finding("invocations", "problem", fact, f"{ask}, or lower Receiver(concurrency)")
+            most = reserved + free - KEPT_UNRESERVED
+            way = (
+                f"write Receiver(concurrency={most}) or less" if most > 0 else "leave receiver out"
+            )
+            yield Finding("invocations", "problem", fact, f"{ask}, or {way}")
+        elif free < least + received:
+            fact += f" {least + received} or more"
+            yield Finding("invocations", "problem", fact, f"{ask}, or free some: no stage fits")
         elif free < stage.invocations + received:
             fact += f" {stage.invocations + received}"
             remedy = f"{ask}, or lower most_workers and account_concurrency"
@@ -254,7 +335,9 @@ class AccountChecks:
         allowed = self._emr_quota()
         fact = f"{allowed:g} allowed, spark.quota_vcpu={spark.quota_vcpu}"
         if allowed < spark.quota_vcpu:
-            remedy = f'request more of the quota "{EMR_QUOTA}", or lower quota_vcpu'
+            fits = allowed >= spark.least_vcpu
+            way = "lower most_vcpu and quota_vcpu" if fits else "leave spark out: no run fits"
+            remedy = f'request more of the quota "{EMR_QUOTA}", or {way}'
             yield Finding("vCPUs of Spark", "problem", fact, remedy)
         else:
             yield Finding("vCPUs of Spark", "ok", fact)
@@ -362,8 +445,10 @@ class AccountChecks:
         if bucket.name in self._own:
             yield Finding(check, "ok", "of this stack")
             return
-        codes = {"404": "free", "NoSuchBucket": "free", "403": "closed", "301": "elsewhere"}
-        found = self._calls.coded("s3", "head_bucket", codes, Bucket=bucket.name)
+        if bucket.elsewhere:
+            yield self._announced_elsewhere(check, bucket.name)
+            return
+        found = self._head(bucket.name)
         if found == "free":
             if bucket.exists:
                 remedy = "create it, correct the name, or leave out exists=True"
@@ -389,47 +474,91 @@ class AccountChecks:
             return
         yield self._notified(check, bucket)
 
+    def _head(self, name: str) -> Any:  # noqa: ANN401 - JSON, or a word for an error's code
+        codes = {"404": "free", "NoSuchBucket": "free", "403": "closed", "301": "elsewhere"}
+        return self._calls.coded("s3", "head_bucket", codes, Bucket=name)
+
+    def _announced_elsewhere(self, check: str, name: str) -> Finding:
+        """Report a bucket of which the stack changes nothing; it may be of another account."""
+        found = self._head(name)
+        if found == "free":
+            return Finding(check, "problem", "it does not exist", "create it, or correct the name")
+        if found == "closed":
+            fact = "it exists, and these credentials may not read it"
+            remedy = "let its owner allow the roles of functions and Spark to list and read it"
+            return Finding(check, "warning", fact, remedy)
+        region = None if found == "elsewhere" else found.get("BucketRegion", self.stage.region)
+        if region != self.stage.region:
+            fact = f"it is in {region or 'another region'}, the stage in {self.stage.region}"
+            remedy = "let a rule of EventBridge there forward its events: S3 sends to its own only"
+            return Finding(check, "warning", fact, remedy)
+        return Finding(check, "ok", "it exists, in this region; others write its notifications")
+
     def _notified(self, check: str, bucket: PlannedBucket) -> Finding:
         if bucket.direct:
             answer = self._calls.call(
                 "s3", "get_bucket_notification_configuration", Bucket=bucket.name
             )
-            kinds = ("QueueConfigurations", "TopicConfigurations", "LambdaFunctionConfigurations")
+            kinds = {
+                "QueueConfigurations": "QueueArn",
+                "TopicConfigurations": "TopicArn",
+                "LambdaFunctionConfigurations": "LambdaFunctionArn",
+            }
+            mine = {one.rpartition("/")[2] for one in self._own}
             others = [
                 one.get("Id", kind)
-                for kind in kinds
+                for kind, target in kinds.items()
                 for one in answer.get(kind, ())
                 if any(event.startswith(OBJECT_CREATED) for event in one["Events"])
+                and one[target].rpartition(":")[2] not in mine
             ]
-            if others and self._deployed is None:
+            if others:
                 fact = f"it notifies others of new objects: {', '.join(others)}"
                 remedy = "S3 refuses rules that overlap; use BucketNotification.EVENTBRIDGE"
                 return Finding(check, "problem", fact, remedy)
         return Finding(check, "ok", "it exists, in this region")
 
-    def _secret(self, arn: str) -> Iterator[Finding]:
-        absent = ("ResourceNotFoundException",)
-        answer = self._calls.find("secretsmanager", "describe_secret", absent, SecretId=arn)
-        check = f"secret {arn}"
+    def _secret(self, secret: PlannedSecret) -> Iterator[Finding]:
+        absent, id_ = ("ResourceNotFoundException",), secret.id
+        if far := self._far(f"secret {id_}", id_, "secretsmanager describe-secret --secret-id"):
+            yield far
+            return
+        answer = self._calls.find("secretsmanager", "describe_secret", absent, SecretId=id_)
+        check = f"secret {id_}"
         if answer is None:
             yield Finding(check, "problem", "it does not exist", "create it, or correct its ARN")
         elif answer.get("DeletedDate"):
-            remedy = f"`aws secretsmanager restore-secret --secret-id {arn}`"
+            remedy = f"`aws secretsmanager restore-secret --secret-id {id_}`"
             yield Finding(check, "problem", "it is being deleted", remedy)
-        elif _is_own_key(key := answer.get("KmsKeyId")) and not self._knows(str(key)):
-            fact = f"it is encrypted with {key}, which the stage does not name"
-            yield Finding(check, "problem", fact, "add the key's ARN to secret_key_arns")
+        elif id_.startswith("arn:") and id_ != (whole := answer["ARN"]):
+            fact = f"its ARN is {whole}: permission to read {id_} does not cover it"
+            yield Finding(check, "problem", fact, "write the complete ARN, with its last letters")
+        elif _is_own_key(key := answer.get("KmsKeyId")) and not self._decrypts(secret, str(key)):
+            fact = f"it is encrypted with {key}, which {secret.key_option} does not name"
+            remedy = f"write the key's ARN in {secret.key_option}: its readers may not decrypt it"
+            yield Finding(check, "problem", fact, remedy)
         else:
             yield Finding(check, "ok", "it exists")
 
-    def _knows(self, key: str) -> bool:
-        """Whether the stage names a key, which AWS returns by its ARN, its id or an alias."""
+    def _far(self, check: str, name: str, command: str) -> Finding | None:
+        """Return that something is in another region than the stage, which is not asked."""
+        region = name.split(":")[_REGION_OF_ARN] if name.startswith("arn:") else self.stage.region
+        if region == self.stage.region:
+            return None
+        fact = f"it is in {region}, the stage in {self.stage.region}: not checked"
+        return Finding(check, "warning", fact, f"`aws {command} {name} --region {region}`")
+
+    def _decrypts(self, secret: PlannedSecret, key: str) -> bool:
+        """Whether readers may decrypt with a key, which AWS returns by ARN, id or alias."""
         if "alias/" in key:
             key = self._calls.call("kms", "describe_key", KeyId=key)["KeyMetadata"]["Arn"]
-        return any(one == key or one.endswith(f"/{key}") for one in self.stage.keys)
+        return any(one == key or one.endswith(f"/{key}") for one in secret.keys)
 
     def _key(self, arn: str) -> Iterator[Finding]:
         check = f"key {arn}"
+        if far := self._far(check, arn, "kms describe-key --key-id"):
+            yield far
+            return
         answer = self._calls.find("kms", "describe_key", ("NotFoundException",), KeyId=arn)
         if answer is None:
             yield Finding(check, "problem", "it does not exist", "correct its ARN")

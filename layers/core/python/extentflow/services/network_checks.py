@@ -3,12 +3,14 @@
 Tests: unit/services/test_account_checks.py
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, collapse_addresses
 from typing import Any
 
+from extentflow.errors import ExtentflowError
 from extentflow.services.aws_calls import AwsCalls
 from extentflow.services.health import Finding, examine_each
 from extentflow.services.planned import PlannedNetwork, PlannedStage, PlannedSubnet
@@ -31,16 +33,30 @@ PASSING = (
     "vpc_endpoint",
 )
 BROKERS = "Amazon MSK network interface"
+AVAILABLE = "available"
+# Of an endpoint that no second one may stand beside, in lower case, and of one that is no more.
+_STANDING = (AVAILABLE, "pending", "pendingacceptance")
+_GONE = ("deleted", "deleting")
+# Services that functions call, besides what connectors and brokers need; and those that only
+# functions or only Spark's runs call.
+_CALLED, _CALLED_FOR_SPARK = ("sqs", "events"), ("emr-serverless", "logs")
+_PERHAPS_CALLED = ("secretsmanager", "sts", "kms", "glue")
+_BY_FUNCTIONS, _BY_SPARK = ("sqs", "emr-serverless"), ("logs",)
 NO_VPC = "correct network.vpc_id, region or credentials"
 _NOT_FOUND = ("InvalidVpcID.NotFound", "InvalidSubnetID.NotFound", "InvalidGroup.NotFound")
 
 
 @dataclass(frozen=True)
 class NetworkChecks:
-    """Checks the VPC of a planned stage; `own` are the ids of what its stack has created."""
+    """Checks the VPC of a planned stage of `account`; `own` are the ids of what its stack has.
+
+    Another account may own the VPC and share its subnets (AWS RAM). Then this one may neither
+    create nor see endpoints, and may change its own security groups only.
+    """
 
     stage: PlannedStage
     network: PlannedNetwork
+    account: str
     calls: AwsCalls
     own: frozenset[str]
 
@@ -50,15 +66,19 @@ class NetworkChecks:
         yield from found
         if any(one.remedy == NO_VPC for one in found):
             return
+        endpoints = (
+            ("new endpoints", self._new_endpoints),
+            ("endpoint zones", self._zones),
+            ("other users of the VPC", self._others),
+            ("existing endpoints", self._existing_endpoints),
+            ("endpoints of others", self._unlisted_endpoints),
+        )
         yield from examine_each(
             (
                 ("DNS", self._dns),
                 ("subnets", self._subnets),
                 ("routes", self._routes),
-                ("new endpoints", self._new_endpoints),
-                ("endpoint zones", self._zones),
-                ("other users of the VPC", self._others),
-                ("existing endpoints", self._existing_endpoints),
+                *((("shared VPC", self._shared),) if self._owner else endpoints),
                 ("brokers' group", self._brokers),
             )
         )
@@ -70,11 +90,26 @@ class NetworkChecks:
         return list(self.calls.pages("ec2", operation, key, Filters=within))
 
     @cached_property
+    def _found_vpc(self) -> Mapping[str, Any] | None:
+        asked = {"VpcIds": [self.network.vpc_id]}
+        answer = self.calls.find("ec2", "describe_vpcs", _NOT_FOUND, **asked)
+        return next(iter(answer["Vpcs"]), None) if answer else None
+
+    @cached_property
+    def _owner(self) -> str | None:
+        """The account that shares the VPC with this one; None if this one owns it."""
+        try:
+            owner = self._found_vpc["OwnerId"] if self._found_vpc else self.account
+        except ExtentflowError:
+            return None  # the check of the VPC has reported it
+        return None if owner == self.account else str(owner)
+
+    @cached_property
     def _endpoints(self) -> list[Mapping[str, Any]]:
         return [
             one
             for one in self._all("describe_vpc_endpoints", "VpcEndpoints")
-            if one["State"].lower() in ("available", "pending", "pendingacceptance")
+            if one["State"].lower() not in _GONE
         ]
 
     @cached_property
@@ -95,14 +130,14 @@ class NetworkChecks:
 
     def _vpc(self) -> Iterator[Finding]:
         vpc = self.network.vpc_id
-        answer = self.calls.find("ec2", "describe_vpcs", _NOT_FOUND, VpcIds=[vpc])
-        if not answer or not answer["Vpcs"]:
+        found = self._found_vpc
+        if found is None:
             where = f"{vpc}: not in {self.stage.region} of this account"
             yield Finding("VPC", "problem", where, NO_VPC)
             return
         blocks = [
             one["CidrBlock"]
-            for one in answer["Vpcs"][0]["CidrBlockAssociationSet"]
+            for one in found["CidrBlockAssociationSet"]
             if one["CidrBlockState"]["State"] == "associated"
         ]
         left = [block for block in blocks if not _covered(block, self.network.vpc_cidrs)]
@@ -163,6 +198,11 @@ class NetworkChecks:
             if one.id not in self._found_subnets:
                 continue
             check, table = f"routes of {one.id}", _table_of(one.id, self._tables)
+            if table is None and self._owner:
+                fact = f"account {self._owner} does not show its route table"
+                remedy = f"ask {self._owner} whether it is {one.route_table_id}"
+                yield Finding(check, "warning", fact, remedy)
+                continue
             if table is None or table["RouteTableId"] != one.route_table_id:
                 has = table["RouteTableId"] if table else "none"
                 fact = f"the stage says route table {one.route_table_id}, the subnet has {has}"
@@ -179,6 +219,31 @@ class NetworkChecks:
                 lead = f", default route to {way}" if way else ", no default route"
                 yield Finding(check, "ok", f"{one.route_table_id}{lead}")
 
+    def _shared(self) -> Iterator[Finding]:
+        """Report what a stage wants of endpoints in a VPC of another account."""
+        vpc, owner = self.network.vpc_id, self._owner
+        made = (*self.network.gateways, *self.network.interfaces)
+        if made:
+            existing = tuple(sorted({*self.network.existing_endpoints, *made}))
+            fact = (
+                f"account {owner} owns {vpc}: only it may create endpoints there, and the stage"
+                f" would create those of {', '.join(made)}"
+            )
+            remedy = (
+                f"let {owner} create them, then write existing_endpoints={existing} and no"
+                " endpoints; or set nat=True without endpoints"
+            )
+            yield Finding("new endpoints", "problem", fact, remedy)
+        for service in self.network.existing_endpoints:
+            fact = f"account {owner} owns {vpc}: this one cannot see its endpoints"
+            remedy = (
+                f"ask {owner} whether it exists, with private DNS or the subnets' route tables,"
+                " and admits the subnets of functions and Spark"
+            )
+            yield Finding(f"existing endpoint {service}", "warning", fact, remedy)
+        if not made and not self.network.existing_endpoints:
+            yield Finding("shared VPC", "ok", f"account {owner} owns {vpc}; no endpoint is needed")
+
     def _new_endpoints(self) -> Iterator[Finding]:
         for service in (*self.network.gateways, *self.network.interfaces):
             check = f"new endpoint {service}"
@@ -193,6 +258,8 @@ class NetworkChecks:
                 yield Finding(check, "ok", "the VPC has none that collides with it")
 
     def _collides(self, service: str, one: Mapping[str, Any]) -> bool:
+        if one["State"].lower() not in _STANDING:
+            return False
         if service in self.network.gateways:
             used = {subnet.route_table_id for subnet in self.network.subnets}
             return one["VpcEndpointType"] == "Gateway" and bool(used & {*one["RouteTableIds"]})
@@ -271,9 +338,9 @@ class NetworkChecks:
                 fact = f"{self.network.vpc_id} has none"
                 yield Finding(check, "problem", fact, "name it in network.endpoints instead")
                 continue
-            reasons = [reason for one in found if (reason := self._unusable(one))]
+            reasons = [reason for one in found if (reason := self._unusable(service, one))]
             if len(reasons) == len(found):
-                yield Finding(check, "problem", *reasons[0])
+                yield Finding(check, *reasons[0])
                 continue
             limited = [one for one in found if not _admits_all(str(one.get("PolicyDocument", "")))]
             ids = ", ".join(one["VpcEndpointId"] for one in found)
@@ -283,9 +350,39 @@ class NetworkChecks:
             else:
                 yield Finding(check, "ok", ids)
 
-    def _unusable(self, endpoint: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Return why functions cannot use an endpoint, and the remedy."""
-        name = endpoint["VpcEndpointId"]
+    def _unlisted_endpoints(self) -> Iterator[Finding]:
+        """Report endpoints that answer in NAT's place without being named.
+
+        Without NAT, synthesis requires that a stage names all services that it calls.
+        """
+        if not self.network.nat:
+            return
+        spark = _CALLED_FOR_SPARK if self.stage.spark is not None else ()
+        listed = {*self.network.existing_endpoints, *self.network.interfaces}
+        for service in (*_CALLED, *spark, *_PERHAPS_CALLED):
+            for one in self._of(service) if service not in listed else ():
+                answers = one["VpcEndpointType"] == "Interface" and one["PrivateDnsEnabled"]
+                if not answers or one["VpcEndpointId"] in self.own:
+                    continue
+                if reason := self._unusable(service, one):
+                    verdict = "warning" if service in _PERHAPS_CALLED else reason[0]
+                    fact = f"it answers for the service in the VPC, and {reason[1]}"
+                    yield Finding(f"endpoint {service} of others", verdict, fact, reason[2])
+
+    def _callers(self, service: str) -> dict[str, str]:
+        """Return the blocks of the subnets from which a service is called, by id."""
+        ids = {*self.network.function_subnets} if service not in _BY_SPARK else set()
+        if self.stage.spark is not None and service not in _BY_FUNCTIONS:
+            ids |= {*self.network.spark_subnets}
+        known = self._found_subnets
+        return {one: known[one]["CidrBlock"] for one in sorted(ids) if one in known}
+
+    def _unusable(self, service: str, endpoint: Mapping[str, Any]) -> tuple[str, str, str] | None:
+        """Return why functions or Spark cannot use an endpoint: verdict, fact and remedy."""
+        name, state = endpoint["VpcEndpointId"], endpoint["State"]
+        if state.lower() != AVAILABLE:
+            remedy = "wait, or let its owner accept or replace it"
+            return "problem", f"{name} is not available: {state}", remedy
         if endpoint["VpcEndpointType"] == "Gateway":
             used = {one.route_table_id for one in self.network.subnets}
             left = sorted(used - {*endpoint["RouteTableIds"]})
@@ -295,10 +392,15 @@ class NetworkChecks:
                 f"`aws ec2 modify-vpc-endpoint --vpc-endpoint-id {name} --add-route-table-ids"
                 f" {' '.join(left)}`"
             )
-            return f"{name} has no route in {', '.join(left)}", remedy
+            return "problem", f"{name} has no route in {', '.join(left)}", remedy
         if not endpoint["PrivateDnsEnabled"]:
             remedy = f"`aws ec2 modify-vpc-endpoint --vpc-endpoint-id {name} --private-dns-enabled`"
-            return f"{name} has no private DNS, so that functions do not find it", remedy
+            return "problem", f"{name} has no private DNS, so that callers do not find it", remedy
+        return self._refusing(service, endpoint)
+
+    def _refusing(self, service: str, endpoint: Mapping[str, Any]) -> tuple[str, str, str] | None:
+        """Return which callers the groups of an interface endpoint do not admit, if any."""
+        name = endpoint["VpcEndpointId"]
         groups = [one["GroupId"] for one in endpoint["Groups"]]
         rules = [
             rule
@@ -306,36 +408,47 @@ class NetworkChecks:
                 "SecurityGroups"
             ]
             for rule in group["IpPermissions"]
-        ]
-        admitted = [
-            block["CidrIp"]
-            for rule in rules
             if _opens(rule, HTTPS_PORT)
-            for block in rule["IpRanges"]
         ]
-        cidrs = [
-            self._found_subnets[one]["CidrBlock"]
-            for one in self.network.function_subnets
-            if one in self._found_subnets
-        ]
-        left = [cidr for cidr in cidrs if not _covered(cidr, admitted)]
+        admitted = [block["CidrIp"] for rule in rules for block in rule["IpRanges"]]
+        left = [cidr for cidr in self._callers(service).values() if not _covered(cidr, admitted)]
         if not left:
             return None
+        lists = [one["PrefixListId"] for rule in rules for one in rule.get("PrefixListIds", ())]
+        members = [one["GroupId"] for rule in rules for one in rule.get("UserIdGroupPairs", ())]
+        if unread := sorted({*lists, *members} & {*lists, *self.own}):
+            fact = f"{name} admits {', '.join(left)} at most by {', '.join(unread)}"
+            remedy = "see whether that contains all callers: the check reads blocks only"
+            return "warning", fact, remedy
         fact = f"{name} does not admit {', '.join(left)} on port {HTTPS_PORT}"
         remedy = "; ".join(
             f"`aws ec2 authorize-security-group-ingress --group-id {groups[0]} --protocol tcp"
             f" --port {HTTPS_PORT} --cidr {cidr}`"
             for cidr in left
         )
-        return fact, remedy
+        return "problem", fact, remedy
 
     def _brokers(self) -> Iterator[Finding]:
         group = self.network.cluster_security_group_id
         if not group:  # the stack creates it
             return
         answer = self.calls.find("ec2", "describe_security_groups", _NOT_FOUND, GroupIds=[group])
-        vpcs = {one["VpcId"] for one in answer["SecurityGroups"]} if answer else set()
-        if self.network.vpc_id in vpcs:
+        groups = answer["SecurityGroups"] if answer else ()
+        vpcs = {one["VpcId"] for one in groups}
+        # In a shared VPC, AWS does not show the groups of other accounts.
+        hidden = {f"{self._owner} or another that shares the VPC"} if self._owner else set()
+        owners = {one["OwnerId"] for one in groups} or hidden
+        if others := sorted(owners - {self.account}):
+            fact = (
+                f"{group} is not of this account, but of {', '.join(others)}: the stage may not"
+                " add a rule to it that admits its functions"
+            )
+            remedy = (
+                "deploy into the account of the brokers, or give brokers of this account a group"
+                " of their own, as network.cluster_security_group_id"
+            )
+            yield Finding("brokers' group", "problem", fact, remedy)
+        elif self.network.vpc_id in vpcs:
             yield Finding("brokers' group", "ok", group)
         else:
             where = f"in {', '.join(vpcs)}" if vpcs else "not in this account and region"
@@ -410,9 +523,11 @@ def _default_way(table: Mapping[str, Any]) -> str:
     return ""
 
 
-def _covered(block: str, admitted: Sequence[str]) -> bool:
+def _covered(block: str, admitted: Iterable[str]) -> bool:
+    """Whether blocks together contain another one."""
     wanted = IPv4Network(block)
-    return any(wanted.subnet_of(IPv4Network(one, strict=False)) for one in admitted)
+    joined = collapse_addresses(IPv4Network(one, strict=False) for one in admitted)
+    return any(wanted.subnet_of(one) for one in joined)
 
 
 def _opens(rule: Mapping[str, Any], port: int) -> bool:
@@ -423,7 +538,16 @@ def _opens(rule: Mapping[str, Any], port: int) -> bool:
 
 def _admits_all(policy: str) -> bool:
     """Whether an endpoint's policy is the one that AWS gives it: everything, to everyone."""
-    text = "".join(policy.split())
-    return not text or (
-        '"Action":"*"' in text and '"Condition"' not in text and '"Deny"' not in text
-    )
+    if not policy:
+        return True
+    try:
+        statements = json.loads(policy)["Statement"]
+    except (ValueError, LookupError, TypeError):
+        return False
+    given = [statements] if isinstance(statements, dict) else statements
+    return all(one["Effect"] == "Allow" for one in given) and any(map(_allows_all, given))
+
+
+def _allows_all(statement: Mapping[str, Any]) -> bool:
+    free = statement.get("Principal") in ("*", {"AWS": "*"}) and "Condition" not in statement
+    return free and all(statement.get(key) in ("*", ["*"]) for key in ("Action", "Resource"))

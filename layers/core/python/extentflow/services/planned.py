@@ -15,6 +15,7 @@ from extentflow.errors import Misconfigured
 
 KEY = "extentflow"  # in the metadata of a template
 CDK_FILE, CDK_OUTPUT = "cdk.json", "cdk.out"
+ROLE = "AWS::IAM::Role"
 BOOTSTRAP = "BootstrapVersion"  # a template's parameter: where CDK stores that of an account
 
 
@@ -58,19 +59,39 @@ class PlannedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBucket:
-    """A bucket that exists, or that the stack creates; `direct`: it sends to the queue itself."""
+    """A bucket that exists, or that the stack creates; `direct`: it sends to the queue itself.
+
+    `elsewhere`: others write its notifications, and it may be of another account or region.
+    """
 
     name: str
     exists: bool
     direct: bool
+    elsewhere: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSecret:
+    """A secret that exists, by its name or ARN.
+
+    Each of its readers may decrypt with `keys`, and `key_option` of the stage adds to them.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    key_option: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSpark:
-    """A Spark application of AWS; `processes` is the number of drivers and executors."""
+    """A Spark application of AWS; `processes` is the number of drivers and executors.
+
+    No application works with less than `least_vcpu`.
+    """
 
     release_label: str
     quota_vcpu: int
+    least_vcpu: int
     processes: int
 
 
@@ -78,10 +99,13 @@ class PlannedSpark:
 class PlannedStage:
     """What one stack needs of its account.
 
-    `invocations` are those of all functions but the receiver, which reserves `received`.
+    `invocations` are those of all functions but the receiver, which reserves `received`; those of
+    the smallest stage are `least_invocations`.
     `access_log`: an API delivers a log. `secrets`, `keys`, `topic`, `event_bus` and `table` exist
     already. `resources` are the types in the template, `bootstrap` the name of CDK's parameter,
-    `unbuilt` the reasons for which CloudFormation will refuse the template.
+    `unbuilt` the reasons for which CloudFormation will refuse the template. `boundary` is the
+    permissions boundary that all roles have; `${AWS::AccountId}` and `${AWS::Partition}` stand for
+    those of the account.
     """
 
     name: str
@@ -92,16 +116,18 @@ class PlannedStage:
     buckets: tuple[PlannedBucket, ...]
     spark: PlannedSpark | None
     invocations: int
+    least_invocations: int
     received: int
     account_concurrency: int
     access_log: bool
-    secrets: tuple[str, ...]
+    secrets: tuple[PlannedSecret, ...]
     keys: tuple[str, ...]
     topic: str | None
     event_bus: str
     table: str | None
     resources: tuple[str, ...] = ()
     bootstrap: str | None = None
+    boundary: str | None = None
     unbuilt: tuple[str, ...] = ()
 
     @property
@@ -112,7 +138,12 @@ class PlannedStage:
     def metadata(self) -> dict[str, str]:
         """Return what a template carries, as text: CDK removes empty values of documents."""
         found = asdict(self)
-        for name in ("resources", "bootstrap", "unbuilt"):  # said elsewhere in the template
+        for name in (
+            "resources",
+            "bootstrap",
+            "boundary",
+            "unbuilt",
+        ):  # said elsewhere in the template
             del found[name]
         return {KEY: json.dumps(found)}
 
@@ -160,10 +191,12 @@ def _planned(template: Mapping[str, Any]) -> PlannedStage:
     given = _tuples(found) | {
         "cluster": PlannedCluster(**_tuples(found["cluster"])),
         "buckets": tuple(PlannedBucket(**one) for one in found["buckets"]),
+        "secrets": tuple(PlannedSecret(**_tuples(one)) for one in found["secrets"]),
         "network": _network(network) if network else None,
         "spark": PlannedSpark(**spark) if spark else None,
         "resources": tuple(sorted(kinds)),
         "bootstrap": parameters.get(BOOTSTRAP, {}).get("Default"),
+        "boundary": _boundary(template["Resources"]),
         "unbuilt": tuple(_unbuilt(template.get("Rules", {}), parameters)),
     }
     return PlannedStage(**given)
@@ -176,6 +209,25 @@ def _unbuilt(
     for name, rule in rules.items():
         if parameters.get(name.removesuffix("IsBuilt"), {}).get("Default") == "missing":
             yield from (one["AssertDescription"] for one in rule["Assertions"])
+
+
+def _boundary(resources: Mapping[str, Any]) -> str | None:
+    """Return the permissions boundary of all roles; None if one has none, or another."""
+    roles = [one for one in resources.values() if one["Type"] == ROLE]
+    found = {_text(one.get("Properties", {}).get("PermissionsBoundary", "")) for one in roles}
+    return found.pop() or None if len(found) == 1 else None
+
+
+def _text(value: str | Mapping[str, Any]) -> str:
+    """Return a value of a template as text, with references as `${NAME}`."""
+    if isinstance(value, str):
+        return value
+    if "Ref" in value:
+        return f"${{{value['Ref']}}}"
+    if "Fn::Sub" in value:
+        return str(value["Fn::Sub"])
+    separator, parts = value["Fn::Join"]
+    return str(separator).join(map(_text, parts))
 
 
 def _network(found: Mapping[str, Any]) -> PlannedNetwork:
