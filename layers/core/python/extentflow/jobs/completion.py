@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.connector_keys import DELETE, MOVE, NONE, TAG
+from extentflow.delivery.dead_letters import OBJECT_NEEDED
 from extentflow.errors import (
     BucketGone,
     Misconfigured,
@@ -83,6 +84,13 @@ class CompletionActions:
                 " stored, so that a later upload could be removed. An earlier release registered"
                 " the job, or the server states no time. Remove the object by hand, or enable the"
                 " bucket's versioning"
+            )
+        queue = OBJECT_NEEDED.read(self.ledger.notes, job.id)
+        if queue is not None and config.after_completion in (MOVE, DELETE):
+            return (
+                f"{action} was not applied: dead letters in topic {queue} lack the bytes of their"
+                " records, and `extentflow replay-dead-letters` reads these from the object."
+                " Remove the object by hand when they are delivered or discarded"
             )
         store = self.store(config, job.revision)
         try:
