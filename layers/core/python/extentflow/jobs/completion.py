@@ -89,8 +89,8 @@ class CompletionActions:
         if queue is not None and config.after_completion in (MOVE, DELETE):
             return (
                 f"{action} was not applied: dead letters in topic {queue} lack the bytes of their"
-                " records, and `extentflow replay-dead-letters` reads these from the object."
-                " Remove the object by hand when they are delivered or discarded"
+                " records, which only the object has. Remove the object by hand when they are"
+                " delivered or discarded"
             )
         store = self.store(config, job.revision)
         try:
