@@ -67,7 +67,7 @@ class HostRule:
         A pattern is the whole name of `host`, or any but `*` that fits the address.
         """
         address = ipaddress.ip_address(connection.getpeername()[0])
-        host = host.strip("[]").rstrip(".")
+        host = host.strip("[]").rstrip(".").lower()
         if _is_guarded(address) and host not in self.patterns and not self._names(str(address)):
             raise Misconfigured(
                 f"{host} leads to {address}: connectors may not name this here; the worker's"

@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from extentflow.config.hosts import HostRule
 from extentflow.config.registry import RegistryOptions
@@ -252,20 +252,19 @@ class _Http(urllib.request.HTTPHandler):
 
 class _Https(urllib.request.HTTPSHandler):
     def __init__(self, context: ssl.SSLContext, rule: HostRule | None) -> None:
-        super().__init__()
-        self._context = context
-        self._rule = rule
+        super().__init__(context=context)
+        self._tls, self._rule = context, rule
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         opening = _opening(_CheckedTls, req, self._rule)
-        return self.do_open(opening, req, context=self._context)
+        return self.do_open(opening, req, context=self._tls)
 
 
 def _opening(
     kind: type[_Checked], request: urllib.request.Request, rule: HostRule | None
 ) -> Callable[..., _Checked]:
     """Return how a connection for a request is made; proxies look up names, and are the owner's."""
-    direct = request.host == urlsplit(request.full_url).netloc
+    direct = request.host == urllib.request.Request(request.full_url).host  # noqa: S310 - not opened
 
     def made(host: str, **settings: Any) -> _Checked:  # noqa: ANN401 - as the class
         connection = kind(host, **settings)
