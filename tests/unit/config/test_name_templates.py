@@ -1,11 +1,16 @@
 """`file.name.template`: topic and partition of a backup's objects, found in their names."""
 
+import itertools
+import re
+from random import Random
+
 import pytest
 from tests.support.chains import convert
 from tests.support.golden import Golden
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse, to_map
+from extentflow.config.types import NameTemplate
 from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.model import ObjectVersion
 
@@ -82,3 +87,41 @@ def test_a_partition_that_the_topic_lacks_fails_the_object(golden: Golden) -> No
 
     with golden.raises(UnsupportedFormat, match="partition 4.*topic source"):
         convert(b"a\n", config, "text", key="orders-4")
+
+
+PARTS = {
+    "topic": "(?P<topic>[A-Za-z0-9._-]+)",
+    "partition": "(?P<partition>[0-9]+)",
+    "start_offset": "[0-9]+",
+    "timestamp": "[0-9]+",
+    "key": ".*",
+}
+
+
+def test_names_are_found_as_a_regular_expression_finds_them() -> None:
+    random = Random(1)
+    fits = 0
+
+    for _ in range(6_000):
+        names = random.sample(list(PARTS), random.randint(1, 4))
+        texts = random.choices(["", "-", ".", "/", "1"], [4, 2, 1, 1, 1], k=len(names) + 1)
+        template = texts[0] + "".join(
+            f"{{{{{a}}}}}{b}" for a, b in zip(names, texts[1:], strict=True)
+        )
+        pattern = re.escape(texts[0]) + "".join(
+            PARTS[a] + re.escape(b) for a, b in zip(names, texts[1:], strict=True)
+        )
+        key = "".join(random.choices("a-./1\n", [2, 3, 2, 2, 8, 0.2], k=random.randint(0, 12)))
+        match = re.fullmatch(f"(?:.*/)?{pattern}", key)
+        fits += match is not None
+        assert NameTemplate(template).find(key) == (match and match.groupdict()), (template, key)
+    assert fits > 300
+
+
+def test_a_hostile_name_takes_no_longer_than_it_is_long() -> None:
+    hostile = ["1" * 4_000 + "!", "-1" * 2_000 + "!", "1/" * 2_000 + "!", "\n" * 4_000]
+    parts = [f"{{{{{name}}}}}" for name in PARTS]
+    templates = ["".join(parts) + "?", "-".join(parts) + "?", "1".join(parts) + "?"]
+
+    for key, template in itertools.product(hostile, templates):
+        assert NameTemplate(template).find(key) is None

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from extentflow.aws.secrets_manager import SecretsManager
+from extentflow.config.hosts import OF_FUNCTIONS
 from extentflow.config.parsing import connector_table, parse
-from extentflow.config.trust import FOLDERS, OF_FUNCTIONS, PATTERNS, RUNTIME_API, Trust
+from extentflow.config.trust import FOLDERS, PATTERNS, Trust
 from extentflow.config.types import DIRECTORY, URL, Kind
 from extentflow.errors import Misconfigured
 from extentflow.wiring.options import SecretResolver
@@ -151,13 +152,17 @@ def test_functions_have_no_folders_and_no_runtime_for_connectors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(OF_FUNCTIONS, "worker")
-    monkeypatch.setenv(RUNTIME_API, "127.0.0.1:9001")
 
     (folder,) = problems({"directory": "/var/task"})
-    (runtime,) = problems({"aws.s3.endpoint": "http://127.0.0.1:9001"})
+    (store,) = problems({"aws.s3.endpoint": "http://0x7f.1:9001"})
+    (registry,) = problems(
+        {**REGISTRY, "value.converter.schema.registry.url": "http://localhost.:9001"}
+    )
+    (glue,) = problems({**GLUE, "value.converter.endpoint": "http://[::ffff:127.0.0.1]:9001"})
 
     assert "functions have no folders for connectors" in folder
-    assert "connectors.host.allowed has no pattern" in runtime
+    for host in (store, registry, glue):
+        assert "connectors.host.allowed has no pattern" in host
     assert problems({"directory": "/mnt/in"}, Trust(folders=("/mnt",))) == []
 
 

@@ -1,6 +1,7 @@
 """AWS Glue Schema Registry: what is registered, and payloads that another reader understands."""
 
 import json
+import socket
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -20,10 +21,11 @@ from tests.support.protobuf import decode, message_class
 from tests.support.registry import decoded
 
 from extentflow.aws.glue import connect
+from extentflow.config.hosts import OF_FUNCTIONS, HostRule
 from extentflow.config.registry import AvroOptions, JsonSchemaOptions, ProtobufOptions
 from extentflow.converters import Converter, Destination, open_converter
 from extentflow.converters.avro_converter import avro_converter
-from extentflow.converters.glue_registry import GlueRegistry
+from extentflow.converters.glue_registry import GlueRegistry, open_glue
 from extentflow.converters.schema_registry import RegisteredSchema, SettledSchemas
 from extentflow.converters.subjects import open_registry
 from extentflow.errors import IncompatibleSchema, Misconfigured, RegistryUnavailable
@@ -330,6 +332,21 @@ def test_a_registry_that_is_not_there_is_described_or_a_mistake(golden: Golden) 
     assert described("default-registry").endswith("the first schema creates")
     with golden.raises(Misconfigured, match="registry nowhere"):
         described("nowhere")
+
+
+def test_no_request_is_sent_to_an_address_that_connectors_may_not_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(OF_FUNCTIONS, "worker")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        named = GLUE | {"endpoint": f"http://localhost:{listening.getsockname()[1]}"}
+
+        with pytest.raises(Misconfigured, match=r"orders-value: localhost leads to 127\.0\.0\.1"):
+            open_glue(AvroOptions(**named, hosts=HostRule()), "AVRO").find("orders-value", ORDER)
+
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.recv(1) == b""
 
 
 def test_nothing_listens_at_the_endpoint() -> None:

@@ -3,12 +3,14 @@
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from tests.support.golden import Golden
 from tests.support.registry import RegistryDouble, registry_double
 
+from extentflow.config.hosts import OF_FUNCTIONS, HostRule
 from extentflow.config.registry import AvroOptions
 from extentflow.converters import Destination, open_converter
 from extentflow.converters.schema_registry import SettledSchemas
@@ -238,6 +240,46 @@ def test_a_check_reports_the_compatibility_level(registry: RegistryDouble) -> No
     registry.fail.append((200, {}))
     with pytest.raises(Misconfigured, match="names no compatibility level"):
         client(registry).registry.describe()
+
+
+def test_no_request_is_sent_to_an_address_that_connectors_may_not_name(
+    registry: RegistryDouble, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    monkeypatch.setenv(OF_FUNCTIONS, "worker")
+    named = AvroOptions(urls=(registry.url.replace("127.0.0.1", "localhost"),))
+
+    with golden.raises(Misconfigured, match="localhost leads to (127.0.0.1|::1)"):
+        open_registry(replace(named, hosts=HostRule())).registry.describe()
+    assert registry.requests == []
+
+    for rule in (None, HostRule(("localhost",)), HostRule(("127.*",))):
+        assert open_registry(replace(named, hosts=rule)).registry.describe()
+
+
+def test_no_handshake_is_begun_with_such_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OF_FUNCTIONS, "worker")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"https://localhost:{listening.getsockname()[1]}"
+
+        with pytest.raises(Misconfigured, match=r"leads to 127\.0\.0\.1"):
+            open_registry(AvroOptions(urls=(url,), hosts=HostRule())).registry.describe()
+
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.recv(1) == b""
+
+
+def test_a_proxy_of_the_owner_looks_up_names(
+    registry: RegistryDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(OF_FUNCTIONS, "worker")
+    monkeypatch.setenv("http_proxy", registry.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    options = AvroOptions(urls=("http://registry.example.com",), hosts=HostRule())
+
+    open_registry(options).registry.describe()
+
+    assert registry.requests == [("GET", "http://registry.example.com/config")]
 
 
 # -- the converter ---------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ from extentflow.storage.local import LocalStore, _translate_errors
 
 BODY = bytes(range(256)) * 4
 
+REMEDY = "replace the link by its file, or remove it"
+
 
 @pytest.fixture
 def store() -> LocalStore:
@@ -88,6 +90,26 @@ def test_a_link_below_a_folder_leads_to_no_credentials(folder: Path) -> None:
         with pytest.raises(AccessDenied, match="holds credentials"):
             guarded.head(str(folder), key)
     assert guarded.head(f"{folder}/owner/.ssh", "same").size == 3
+    listed = {one.key: one.link for one in guarded.list(str(folder))}
+    assert listed.keys() == {"owner/.ssh", "team/d", "team/x.txt"}
+    assert all(link and "it holds credentials" in link.problem for link in listed.values())
+    pages = list(guarded.pages(f"{folder}/owner/.ssh"))
+    assert [one.key for page in pages for one in page.versions] == ["id_rsa", "same"]
+
+
+def test_a_file_of_credentials_that_a_variable_names_is_listed_with_its_problem(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guarded = LocalStore(StoreOptions(trust=Trust(folders=(str(folder),))))
+    (folder / "own.ini").write_text("key")
+    (folder / "link.ini").symlink_to("own.ini")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "own.ini"))
+
+    for listed in guarded.list(str(folder)):
+        assert listed.link is not None
+        assert "it holds credentials" in listed.link.problem
+        with pytest.raises(AccessDenied, match="holds credentials"):
+            guarded.head(str(folder), listed.key)
 
 
 def test_a_folder_is_judged_whenever_it_is_read(folder: Path, tmp_path: Path) -> None:
@@ -310,7 +332,7 @@ def test_a_link_out_of_the_bucket_is_rejected(
 
     with golden.raises(AccessDenied):
         store.head(str(folder), "link")
-    assert problems(store, folder) == {"link": "it leads out of its folder"}
+    assert problems(store, folder) == {"link": f"it leads out of its folder; {REMEDY}"}
 
 
 def test_a_linked_directory_out_of_the_bucket_is_rejected(
@@ -322,7 +344,7 @@ def test_a_linked_directory_out_of_the_bucket_is_rejected(
 
     with golden.raises(AccessDenied):
         store.head(str(folder), "link/key")
-    assert problems(store, folder) == {"link": "it leads out of its folder"}
+    assert problems(store, folder) == {"link": f"it leads out of its folder; {REMEDY}"}
 
 
 def test_a_link_inside_the_bucket_is_followed(store: LocalStore, version: ObjectVersion) -> None:
@@ -340,7 +362,7 @@ def test_a_link_that_turns_in_circles_is_object_gone(store: LocalStore, folder: 
 
     with pytest.raises(ObjectGone, match="symbolic links"):
         store.head(str(folder), "a")
-    assert problems(store, folder) == dict.fromkeys("ab", "it leads to no file")
+    assert problems(store, folder) == dict.fromkeys("ab", f"it leads to no file; {REMEDY}")
 
 
 def test_a_link_to_no_file_hides_no_other_file(store: LocalStore, folder: Path) -> None:
@@ -349,7 +371,7 @@ def test_a_link_to_no_file_hides_no_other_file(store: LocalStore, folder: Path) 
     (folder / "link").symlink_to(folder / "no-such")
 
     assert [one.key for one in store.list(str(folder)) if one.link is None] == ["a"]
-    assert problems(store, folder) == {"link": "it leads to no file"}
+    assert problems(store, folder) == {"link": f"it leads to no file; {REMEDY}"}
 
 
 @pytest.mark.parametrize(

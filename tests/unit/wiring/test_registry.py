@@ -9,8 +9,15 @@ from tests.support.golden import Golden
 from tests.support.registry import RegistryDouble, registry_double
 
 from extentflow.aws.secrets_manager import SecretsManager
+from extentflow.config.hosts import OF_FUNCTIONS
 from extentflow.config.parsing import parse
-from extentflow.errors import AccessDenied, IncompatibleSchema, RegistryUnavailable
+from extentflow.config.trust import Trust
+from extentflow.errors import (
+    AccessDenied,
+    IncompatibleSchema,
+    Misconfigured,
+    RegistryUnavailable,
+)
 from extentflow.wiring import options
 
 TABLE = pa.table({"id": [1, 2, 3], "name": ["a", None, "c"]})
@@ -152,3 +159,20 @@ def test_a_registrys_password_in_a_variable_keeps_a_run_from_emr_serverless(
     absent = options.absent_elsewhere(parse({**BASE, **avro(registry, **changes)}))
 
     assert "value.converter.basic.auth.user.info=${env:REGISTRY}" in str(absent)
+
+
+def test_connections_of_a_connectors_registry_are_judged(
+    registry: RegistryDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(OF_FUNCTIONS, "worker")
+    url = registry.url.replace("127.0.0.1", "localhost")
+    config = parse({**BASE, **avro(registry), "value.converter.schema.registry.url": url})
+    secrets = options.SecretResolver(SecretsManager(), Trust())
+    opened = options.converter_opener(config, "value.converter", "t", secrets)
+    ((_, check),) = options.registry_checks(config, secrets)
+
+    with pytest.raises(Misconfigured, match="may not name this"):
+        opened("avro", TABLE.schema)
+    with pytest.raises(Misconfigured, match="may not name this"):
+        check()
+    assert registry.requests == []

@@ -97,6 +97,8 @@ class Place:
             "AWS_DEFAULT_REGION": REGION,
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_ENDPOINT_URL_SQS": sqs,
+            # Stores and registries are on the loopback interface, as Lambda's API is.
+            "EXTENTFLOW_CONNECTORS_HOST_ALLOWED": "*,127.0.0.1",
         }.items()
         yield from function.environment.items()
         name = function.deployed_name

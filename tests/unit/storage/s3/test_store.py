@@ -10,8 +10,11 @@ from tests.support.golden import Golden
 from tests.unit.storage.conftest import HandTurnedClock, OpenStore
 from tests.unit.storage.loopback import Loopback, Reply, Request, error
 
+from extentflow.config.hosts import OF_FUNCTIONS
+from extentflow.config.trust import Trust
 from extentflow.errors import (
     AccessDenied,
+    Misconfigured,
     ObjectChanged,
     ObjectGone,
     Permanent,
@@ -382,3 +385,35 @@ def test_many_threads_share_one_store(
     assert store.counters.requests == len(server.seen) == 200
     assert store.fetched_bytes == 200 * 50
     assert not [record for record in caplog.records if "pool is full" in record.message]
+
+
+@pytest.mark.parametrize(
+    ("host", "bucket"),
+    [("localhost", "bucket"), ("0.0.1", "127")],  # with its bucket, the second is 127.0.0.1
+)
+def test_a_connection_that_leads_to_a_refused_address_sends_no_request(
+    open_store: OpenStore,
+    server: Loopback,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    bucket: str,
+) -> None:
+    monkeypatch.setenv(OF_FUNCTIONS, "worker")
+    endpoint = server.url.replace("127.0.0.1", host)
+    store = open_store(endpoint=endpoint, path_style=bucket == "bucket", trust=Trust())
+
+    with pytest.raises(Misconfigured, match=r"s3://.*/key.* leads to 127\.0\.0\.1: connectors may"):
+        store.read(replace(VERSION, bucket=bucket), 100, 200)
+
+    assert server.seen == []
+
+
+def test_an_owner_admits_an_address_and_names_endpoints_of_his_own(
+    open_store: OpenStore, server: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(OF_FUNCTIONS, "worker")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+    admitted = open_store(trust=Trust(hosts=("127.0.0.1",)))
+    own = open_store(endpoint=None, path_style=True, trust=Trust())
+
+    assert admitted.read(VERSION, 0, 9) == own.read(VERSION, 0, 9) == BODY[:9]

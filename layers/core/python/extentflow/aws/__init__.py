@@ -6,6 +6,7 @@ client, its own error codes and its own entries.
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
@@ -13,6 +14,12 @@ from typing import Any, TypeVar
 
 import boto3.session
 import botocore.session
+from botocore.awsrequest import (
+    AWSHTTPConnection,
+    AWSHTTPConnectionPool,
+    AWSHTTPSConnection,
+    AWSHTTPSConnectionPool,
+)
 from botocore.config import Config
 from botocore.configprovider import ConfiguredEndpointProvider
 from botocore.exceptions import (
@@ -27,7 +34,7 @@ from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
 
-from extentflow.errors import Misconfigured, Retryable
+from extentflow.errors import Misconfigured, Retryable, reason
 from extentflow.retry import Clock
 
 # At DEBUG botocore writes session tokens, signatures and response bodies: enough to repeat a
@@ -96,6 +103,49 @@ def open_client(service: str, region: str | None = None) -> Any:  # noqa: ANN401
     return session.client(service, region_name=region, config=config)
 
 
+def check_connections(client: Any, check: Callable[[socket.socket, str], None]) -> None:  # noqa: ANN401 - of any service
+    """Have a client pass each connection and its host to `check`, before TLS and requests.
+
+    Connections to proxies are not passed: proxies look up names, and the owner chose them. What
+    `check` raises is what `refusal` returns for the client's error.
+    """
+
+    class Checked(AWSHTTPConnection):
+        def _new_conn(self) -> socket.socket:
+            return _passed(super()._new_conn(), self.host, check)
+
+    class CheckedTls(AWSHTTPSConnection):
+        def _new_conn(self) -> socket.socket:
+            return _passed(super()._new_conn(), self.host, check)
+
+    class Pool(AWSHTTPConnectionPool):
+        ConnectionCls = Checked
+
+    class TlsPool(AWSHTTPSConnectionPool):
+        ConnectionCls = CheckedTls
+
+    # The SDK offers no setting for it. The tests of stores and of Glue fail where this changes.
+    session = client._endpoint.http_session  # noqa: SLF001
+    session._manager.pool_classes_by_scheme = {"http": Pool, "https": TlsPool}  # noqa: SLF001
+
+
+def _passed(
+    made: socket.socket, host: str, check: Callable[[socket.socket, str], None]
+) -> socket.socket:
+    try:
+        check(made, host)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def refusal(error: Exception) -> Misconfigured | None:
+    """Return why a connection was refused, where that is the cause of an error of the SDK."""
+    cause = error.kwargs.get("error") if isinstance(error, BotoCoreError) else None
+    return cause if isinstance(cause, Misconfigured) else None
+
+
 # The SDK's sources of credentials that send requests, or run programs, before they have any.
 ASKING_PROVIDERS = ("container-role", "iam-role", "custom-process")
 SERVER_ERROR = 500  # the first status of the class in which the server is at fault
@@ -132,6 +182,8 @@ def translate_errors(
             raise unavailable(f"{subject}: {exc}") from exc
         raise Misconfigured(f"{subject}: {exc}; {remedies.get(code, otherwise)}") from exc
     except NO_ANSWER as exc:
+        if refused := refusal(exc):
+            raise Misconfigured(f"{subject}: {reason(refused)}") from exc
         raise unavailable(f"{subject}: {type(exc).__name__}: {exc}") from exc
     except BotoCoreError as exc:
         raise Misconfigured(f"{subject}: {describe_sdk_error(exc)}") from exc

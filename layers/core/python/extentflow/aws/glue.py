@@ -3,12 +3,14 @@
 Tests: unit/converters/test_glue_registry.py
 """
 
+import socket
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
-from extentflow.aws import new_session, translate_errors
+from extentflow.aws import check_connections, new_session, translate_errors
 from extentflow.errors import RegistryUnavailable
 
 if TYPE_CHECKING:
@@ -33,12 +35,22 @@ REMEDIES = {
 }
 
 
-def connect(region: str | None, endpoint: str | None) -> "GlueClient":
-    """Return a client; the SDK's settings give region and endpoint where they are None."""
+def connect(
+    region: str | None,
+    endpoint: str | None,
+    check: Callable[[socket.socket, str], None] | None = None,
+) -> "GlueClient":
+    """Return a client; the SDK's settings give region and endpoint where they are None.
+
+    `check` judges the connections to an endpoint that is given, as `check_connections`.
+    """
     config = Config(
         retries={"total_max_attempts": 4, "mode": "standard"}, connect_timeout=3, read_timeout=10
     )
-    return new_session().client("glue", region_name=region, endpoint_url=endpoint, config=config)
+    client = new_session().client("glue", region_name=region, endpoint_url=endpoint, config=config)
+    if endpoint is not None and check is not None:
+        check_connections(client, check)
+    return client
 
 
 def translated(subject: str) -> AbstractContextManager[None]:

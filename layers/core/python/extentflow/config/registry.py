@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 from urllib.parse import urlsplit
 
 from extentflow.config import types
+from extentflow.config.hosts import HostRule
 from extentflow.config.specs import ConverterCheck
 from extentflow.config.table import Alias, Key, declared, key
 
@@ -65,8 +66,12 @@ def _scrub(what: str) -> Any:  # noqa: ANN401 - as `key`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryOptions:
-    """How a registry is reached, and which schema is written. Safe to pickle: holds references."""
+    """How a registry is reached, and which schema is written. Safe to pickle: holds references.
 
+    `hosts` says which addresses connections may reach; None: all, because the owner named them.
+    """
+
+    hosts: HostRule | None = field(default=None, repr=False)
     registry_type: str = key(
         types.choice({CONFLUENT, GLUE}),
         "`confluent`: a registry with Confluent's API, at `schema.registry.url`. `glue`: AWS Glue"

@@ -2,24 +2,23 @@
 
 The author of a connector need not own the worker that reads it. The owner's settings
 `connectors.*.allowed` say what a connector may refer to. Some things need a pattern of their own:
-`*` and `/` do not admit the worker's credentials, link-local addresses and /etc; and no pattern
-admits /proc and /sys.
+`*` and `/` do not admit the worker's credentials, link-local addresses and /etc, nor, in functions,
+the machine's own addresses. No pattern admits /proc and /sys.
 
 A path is judged as written and as it is, when a connector is read and whenever a file is opened:
 links may lead elsewhere by then.
 """
 
-import ipaddress
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
+from extentflow.config.hosts import EVERY, OF_FUNCTIONS, HostRule
 from extentflow.config.registry import registries
 from extentflow.config.secrets import Reference
 from extentflow.config.types import Kind
@@ -28,16 +27,10 @@ if TYPE_CHECKING:
     from extentflow.config.connector import ConnectorConfig
 
 NOTHING = "none"
-EVERY = ("*",)
 EVERYWHERE = ("/",)
-# In functions the environment holds the role's credentials, and nothing for connectors.
-OF_FUNCTIONS = "AWS_LAMBDA_FUNCTION_NAME"
-RUNTIME_API = "AWS_LAMBDA_RUNTIME_API"  # host and port: who asks there gets events of functions
 _OF_WORKER = ("AWS_", "EXTENTFLOW_KAFKA_", "EXTENTFLOW_LEDGER_", "PGPASS")
 _NEVER = ("/proc", "/sys", "/dev/fd")
 _GUARDED = "/etc"
-_METADATA = ipaddress.IPv6Network("fd00:ec2::/32")
-_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # the last four bytes are an IPv4 address
 # Folders and files of credentials, by name; and variables that name others.
 _CREDENTIALS = frozenset(
     (
@@ -94,6 +87,11 @@ class Trust:
     completions: tuple[str, ...] = EVERY
     hosts: tuple[str, ...] = EVERY
 
+    @property
+    def host_rule(self) -> HostRule:
+        """Which hosts connectors may name, for clients that connect to them."""
+        return HostRule(self.hosts)
+
     def problems(self, config: "ConnectorConfig", written: Mapping[str, str]) -> Iterator[str]:
         """Yield what a connector names and may not: key, value and remedy.
 
@@ -113,7 +111,7 @@ class Trust:
             hosts.append((f"{key}.endpoint", own.endpoint))
             files.append((f"{key}.schema.registry.ssl.ca.location", own.ca_location))
         for name, address in hosts:
-            if address and not self._admits(urlsplit(address)):
+            if address and not self.host_rule.admits(urlsplit(address).hostname or ""):
                 why = "the worker's connectors.host.allowed has no pattern for this host"
                 yield _said(name, address, why)
         for name, path in files:
@@ -148,6 +146,7 @@ class Trust:
 
     def _refused(self, found: Reference) -> str | None:
         if found.provider == "env":
+            # There the environment holds the role's credentials, and nothing for connectors.
             if OF_FUNCTIONS in os.environ:
                 return "functions have no variables for connectors; use ${secretsmanager:name:key}"
             if not _matches(found.key, self.variables, guarded=_OF_WORKER):
@@ -172,12 +171,6 @@ class Trust:
             ):
                 raise LookupError(f"connectors may not read this file here; {_NO_FOLDER}")
             return file.read()
-
-    def _admits(self, address: SplitResult) -> bool:
-        host = address.hostname or ""
-        if _is_link_local(host) or address.netloc == os.environ.get(RUNTIME_API):
-            return any(one != "*" and fnmatchcase(host, one) for one in self.hosts)
-        return _matches(host, self.hosts)
 
 
 def _said(name: str, text: str, why: str) -> str:
@@ -244,18 +237,3 @@ def opened_path(descriptor: int, path: str) -> str:
     if not os.path.samestat(os.fstat(descriptor), os.stat(real)):  # noqa: PTH116
         raise LookupError("the file was replaced while it was opened")
     return real
-
-
-def _is_link_local(host: str) -> bool:
-    """Whether the host is an address of this machine's link, as those of cloud metadata are."""
-    with suppress(OSError, UnicodeError):  # inet_aton also reads 0xa9fea9fe and 2852039166
-        return ipaddress.ip_address(socket.inet_aton(host)).is_link_local
-    with suppress(ValueError):
-        address = ipaddress.ip_address(host)
-        if isinstance(address, ipaddress.IPv4Address):
-            return address.is_link_local
-        if address in _TRANSLATED:
-            return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF).is_link_local
-        within = address.ipv4_mapped or address.sixtofour or address
-        return within.is_link_local or address in _METADATA
-    return False

@@ -20,6 +20,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from string import ascii_letters, digits
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -219,39 +221,90 @@ class NameTemplate:
     text: str
 
     def find(self, key: str) -> dict[str, str] | None:
-        """Return the `topic` and `partition` that a key names; None where it does not fit."""
-        match = re.fullmatch(f"(?:.*/)?{_name_pattern(self.text)}", key)
-        return None if match is None else match.groupdict()
+        """Return the `topic` and `partition` that a key names; None where it does not fit.
+
+        Folders before the name, then each part, take as much as leaves a fit for the rest, as in a
+        regular expression. The time is linear in the key's length: keys may be hostile.
+        """
+        tokens = _name_tokens(self.text)
+        # From the last token to the first: where it ends, by where it begins; -1: it does not fit.
+        tables = [[-1] * len(key) + [len(key)]]
+        for token in reversed(tokens):
+            tables.append(token.ends(key, tables[-1]))
+        newline = key.find("\n")
+        folders = key if newline < 0 else key[:newline]
+        starts = [at + 1 for at, one in enumerate(folders) if one == "/"]
+        fits = [start for start in (0, *starts) if tables[-1][start] >= 0]
+        if not fits:
+            return None
+        found, at = {}, fits[-1]
+        for token, ends in zip(tokens, reversed(tables), strict=False):
+            if token.name in ("topic", "partition"):
+                found[token.name] = key[at : ends[at]]
+            at = ends[at]
+        return found
 
 
+@dataclass(frozen=True, slots=True)
+class _NameToken:
+    """A text in a template of names, or a part: one or more of its characters."""
+
+    text: str = ""
+    name: str = ""
+
+    def ends(self, key: str, following: list[int]) -> list[int]:
+        """Return where the token ends, by where it begins, so that the `following` one fits."""
+        if not self.name:
+            size = len(self.text)
+            found = (key.startswith(self.text, at) for at in range(len(key) + 1))
+            return [
+                at + size if fits and following[at + size] >= 0 else -1
+                for at, fits in enumerate(found)
+            ]
+        allowed, may_be_empty = _NAME_PARTS[self.name], self.name == "key"
+        ends = [-1] * (len(key) + 1)
+        if may_be_empty and following[-1] >= 0:
+            ends[-1] = len(key)
+        for at in range(len(key) - 1, -1, -1):
+            if key[at] in allowed if allowed else key[at] != "\n":
+                ends[at] = ends[at + 1]
+                if ends[at] < 0 and following[at + 1] >= 0:
+                    ends[at] = at + 1
+            if may_be_empty and ends[at] < 0 and following[at] >= 0:
+                ends[at] = at
+        return ends
+
+
+# The characters of each part; of `key` all, and also none.
 _NAME_PARTS = {
-    "topic": "(?P<topic>[A-Za-z0-9._-]+)",
-    "partition": "(?P<partition>[0-9]+)",
-    "start_offset": "[0-9]+",
-    "timestamp": "[0-9]+",
-    "key": ".*",
+    "topic": frozenset(f"{ascii_letters}{digits}._-"),
+    "partition": frozenset(digits),
+    "start_offset": frozenset(digits),
+    "timestamp": frozenset(digits),
+    "key": frozenset[str](),
 }
 _NAME_PART = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 
 
-def _name_pattern(text: str) -> str:
-    pattern, at, known = "", 0, set[str]()
+@lru_cache(maxsize=256)
+def _name_tokens(text: str) -> tuple[_NameToken, ...]:
+    """Return the texts and parts of a template. Raises ValueError with the mistake."""
+    tokens, at, known = list[_NameToken](), 0, set[str]()
     for match in _NAME_PART.finditer(text):
         # Options such as `padding=true` change what is written, not what is read.
         name = match[1].partition(":")[0].strip()
-        part = _NAME_PARTS.get(name)
-        # Each part that stands again multiplies the ways in which a long key is tried.
-        if part is None or name in known:
+        # A part that stood twice could have two values.
+        if name not in _NAME_PARTS or name in known:
             parts = ", ".join(f"{{{{{one}}}}}" for one in _NAME_PARTS)
             raise ValueError(f"{match[0]!r} is unknown or stands twice; there are {parts}")
         known.add(name)
-        pattern += re.escape(text[at : match.start()]) + part
+        tokens += (_NameToken(text[at : match.start()]), _NameToken(name=name))
         at = match.end()
-    return pattern + re.escape(text[at:])
+    return (*tokens, _NameToken(text[at:]))
 
 
 def _name_template(text: str) -> NameTemplate:
-    _name_pattern(text.strip())
+    _name_tokens(text.strip())
     if not _NAME_PART.search(text):
         raise ValueError("write placeholders, as in {{topic}}-{{partition}}-{{start_offset}}.gz")
     return NameTemplate(text.strip())

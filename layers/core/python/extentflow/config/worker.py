@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from extentflow.config.files import parse_text
+from extentflow.config.hosts import EVERY
 from extentflow.config.kafka_properties import CLIENT_PROPERTIES, REFUSED_CLIENT_PROPERTIES
 from extentflow.config.ledgers import (
     DEFAULT_TABLE,
@@ -21,7 +22,7 @@ from extentflow.config.ledgers import (
     LedgerAddress,
 )
 from extentflow.config.table import Family, ParsedKeys, Table, declared, family, key
-from extentflow.config.trust import EVERY, EVERYWHERE, FOLDERS, PATTERNS, Trust
+from extentflow.config.trust import EVERYWHERE, FOLDERS, PATTERNS, Trust
 from extentflow.config.types import (
     BOOLEAN,
     NAME,
@@ -246,7 +247,7 @@ class WorkerSettings:
     connectors_host_allowed: tuple[str, ...] = key(
         PATTERNS,
         "Hosts of stores and registries that they may name: patterns (`*.example.com`), or"
-        " `none`. `*` leaves out link-local addresses.",
+        " `none`. `*` leaves out link-local addresses and, in functions, loopback.",
         default=EVERY,
     )
     kafka: Mapping[str, str] = family(

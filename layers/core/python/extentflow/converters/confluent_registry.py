@@ -17,9 +17,16 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
+from extentflow.config.hosts import HostRule
 from extentflow.config.registry import RegistryOptions
 from extentflow.converters.schema_registry import AVRO, RegisteredSchema
-from extentflow.errors import AccessDenied, IncompatibleSchema, Misconfigured, RegistryUnavailable
+from extentflow.errors import (
+    AccessDenied,
+    IncompatibleSchema,
+    Misconfigured,
+    RegistryUnavailable,
+    reason,
+)
 
 # Receives method, path and body; returns status and body of the response.
 Transport: TypeAlias = Callable[[str, str, Mapping[str, Any] | None], tuple[int, Any]]
@@ -219,6 +226,54 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _Checked(http.client.HTTPConnection):
+    """A connection whose address is judged before TLS and before the request."""
+
+    rule: HostRule | None = None
+
+    def connect(self) -> None:
+        super().connect()
+        if self.rule is not None:
+            self.rule.check(self.sock, self.host)
+
+
+class _CheckedTls(http.client.HTTPSConnection, _Checked):
+    """The same, with TLS: its `connect` calls that of `_Checked` before the handshake."""
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, rule: HostRule | None) -> None:
+        super().__init__()
+        self._rule = rule
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_opening(_Checked, req, self._rule), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext, rule: HostRule | None) -> None:
+        super().__init__(context=context)
+        self._tls, self._rule = context, rule
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        opening = _opening(_CheckedTls, req, self._rule)
+        return self.do_open(opening, req, context=self._tls)
+
+
+def _opening(
+    kind: type[_Checked], request: urllib.request.Request, rule: HostRule | None
+) -> Callable[..., _Checked]:
+    """Return how a connection for a request is made; proxies look up names, and are the owner's."""
+    direct = request.host == urllib.request.Request(request.full_url).host  # noqa: S310 - not opened
+
+    def made(host: str, **settings: Any) -> _Checked:  # noqa: ANN401 - as the class
+        connection = kind(host, **settings)
+        connection.rule = rule if direct else None
+        return connection
+
+    return made
+
+
 class _HttpTransport:
     """Calls a registry over HTTP; the first of its addresses that answers."""
 
@@ -229,14 +284,16 @@ class _HttpTransport:
             token = base64.b64encode(options.user_info.encode()).decode()
             self._headers["Authorization"] = f"Basic {token}"
         self._ca_location = options.ca_location
+        self._rule = options.hosts
         self._opener: urllib.request.OpenerDirector | None = None
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, Any]:
         """Return status and decoded body. RegistryUnavailable: no address answers."""
         failures: list[str] = []
+        opened = self._open
         for url in self._urls:
             try:
-                return self._once(method, url + path, body)
+                return self._once(opened, method, url + path, body)
             except urllib.error.URLError as exc:
                 if isinstance(exc.reason, ssl.SSLCertVerificationError):
                     raise Misconfigured(
@@ -244,17 +301,21 @@ class _HttpTransport:
                         " schema.registry.ssl.ca.location to its CA"
                     ) from exc
                 failures.append(f"{url} ({exc.reason})")
+            except Misconfigured as exc:
+                raise Misconfigured(f"schema registry {url}: {reason(exc)}") from exc
             except (OSError, http.client.HTTPException) as exc:
                 failures.append(f"{url} ({type(exc).__name__}: {exc})")
         raise RegistryUnavailable(f"schema registry {', '.join(failures)} does not answer")
 
-    def _once(self, method: str, url: str, body: Mapping[str, Any] | None) -> tuple[int, Any]:
+    def _once(
+        self, opened: Callable[..., Any], method: str, url: str, body: Mapping[str, Any] | None
+    ) -> tuple[int, Any]:
         data = None if body is None else json.dumps(body).encode()
         headers = self._headers | ({} if data is None else {"Content-Type": _CONTENT_TYPE})
         # The key's kind admits http and https only.
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310
         try:
-            with self._open(request, timeout=TIMEOUT_SECONDS) as response:
+            with opened(request, timeout=TIMEOUT_SECONDS) as response:
                 return response.status, _decoded(response.read(MOST_RESPONSE_BYTES))
         except urllib.error.HTTPError as exc:
             with exc:
@@ -271,7 +332,7 @@ class _HttpTransport:
                     f" this worker ({exc})"
                 ) from exc
             self._opener = urllib.request.build_opener(
-                urllib.request.HTTPSHandler(context=context), _NoRedirects()
+                _Http(self._rule), _Https(context, self._rule), _NoRedirects()
             )
         return self._opener.open
 

@@ -7,9 +7,10 @@ schema version's id. Glue registers a version first and checks it then:
                         \-> FAILURE     the schema's compatibility excludes it
 """
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from extentflow.aws.glue import connect, translated
@@ -20,6 +21,8 @@ from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
+
+Check: TypeAlias = Callable[[socket.socket, str], None]
 
 _HEADER_VERSION, _PLAIN, _ZLIB = b"\3", b"\0", b"\5"
 _AVAILABLE, _PENDING = "AVAILABLE", "PENDING"
@@ -35,7 +38,7 @@ class GlueRegistry:
 
     options: RegistryOptions
     kind: str = AVRO
-    open_client: Callable[[str | None, str | None], "GlueClient"] = connect
+    open_client: Callable[[str | None, str | None, Check | None], "GlueClient"] = connect
     # How long Glue may check a version.
     patience: RetryPolicy = field(
         default_factory=lambda: RetryPolicy(total_seconds=60, longest_pause_seconds=2)
@@ -196,7 +199,9 @@ class GlueRegistry:
         about = f"{self._where}, schema {subject}" if subject else self._where
         with translated(about):
             if self._client is None:
-                self._client = self.open_client(self.options.region, self.options.endpoint)
+                options, rule = self.options, self.options.hosts
+                check = None if rule is None else rule.check
+                self._client = self.open_client(options.region, options.endpoint, check)
             client = self._client
             try:
                 found: Mapping[str, Any] | None = call(client)

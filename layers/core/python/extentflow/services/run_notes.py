@@ -34,12 +34,9 @@ def describe_hidden(scope: KeyScope, hidden: Collection[str]) -> str:
 
 
 def describe_links(scope: KeyScope, links: Collection[str], problem: str) -> str:
-    """Describe names of files that a listing has under another name, or links with a problem."""
+    """Describe names of files that a listing has under another name, or that have a problem."""
     if problem:
-        return (
-            f"left out: {counted(len(links), 'symbolic link')}, as {scope.uri(min(links))}:"
-            f" {problem}; replace it by its file, or remove it"
-        )
+        return f"left out: {counted(len(links), 'name')}, as {scope.uri(min(links))}: {problem}"
     return (
         "left out, because they are links to files that are listed themselves:"
         f" {counted(len(links), 'name')}, as {scope.uri(min(links))}"

@@ -235,14 +235,15 @@ def _check_inside(root: Path, path: str, where: str) -> None:
 
 def _link_problem(root: Path, path: str) -> str:
     """Return why a symbolic link is no name of a file or directory below `root`, else ""."""
+    remedy = "replace the link by its file, or remove it"
     if not Path(os.path.realpath(path)).is_relative_to(root):
-        return "it leads out of its folder"
+        return f"it leads out of its folder; {remedy}"
     try:
         Path(path).stat()
     except OSError as exc:
         if exc.errno not in _NOT_FOUND:
             raise
-        return "it leads to no file"
+        return f"it leads to no file; {remedy}"
     return ""
 
 
@@ -264,17 +265,19 @@ def _walk(
             continue
         if guarded and is_credentials(entry.name):
             if key.startswith(prefix):
-                yield ListedObject(
-                    bucket, key, "", 0, link=Link("", problem=f"it {OF_CREDENTIALS}")
-                )
+                yield _of_credentials(bucket, key)
         elif entry.is_dir(follow_symlinks=False):
             if prefix.startswith(f"{key}/") or key.startswith(prefix):
                 yield from _walk(bucket, root, f"{key}/", prefix, after, guarded=guarded)
-        elif key.startswith(prefix) and (found := _listed(bucket, root, entry, key)):
+        elif key.startswith(prefix) and (
+            found := _listed(bucket, root, entry, key, guarded=guarded)
+        ):
             yield found
 
 
-def _listed(bucket: str, root: Path, entry: os.DirEntry[str], key: str) -> ListedObject | None:
+def _listed(
+    bucket: str, root: Path, entry: os.DirEntry[str], key: str, *, guarded: bool
+) -> ListedObject | None:
     """Return what a listing has of an entry that is no directory; None: nothing."""
     target = ""
     with _translate_errors(_uri(bucket, key)):
@@ -284,6 +287,8 @@ def _listed(bucket: str, root: Path, entry: os.DirEntry[str], key: str) -> Liste
                     return None
                 return ListedObject(bucket, key, "", 0, link=Link("", problem=problem))
             target = os.path.relpath(os.path.realpath(entry.path), root)
+        if guarded and holds_credentials(root, key, f"{root}/{target or key}"):
+            return _of_credentials(bucket, key)
         try:
             found = entry.stat()
         except FileNotFoundError:  # deleted since the directory was read
@@ -294,6 +299,10 @@ def _listed(bucket: str, root: Path, entry: os.DirEntry[str], key: str) -> Liste
     if target or found.st_nlink > 1:
         link = Link(f"{found.st_dev:x}-{found.st_ino:x}", target)
     return ListedObject(bucket, key, _pin(found), found.st_size, found.st_ctime_ns, link)
+
+
+def _of_credentials(bucket: str, key: str) -> ListedObject:
+    return ListedObject(bucket, key, "", 0, link=Link("", problem=f"it {OF_CREDENTIALS}"))
 
 
 def _sort_key(entry: os.DirEntry[str]) -> bytes:

@@ -233,6 +233,8 @@ def _check_secrets(written: Mapping[str, str], look_up: SecretResolver) -> str:
 
 
 def _resolved(part: str, own: Any, look_up: SecretResolver, *, refresh: bool = False) -> Any:  # noqa: ANN401 - as `own_options`
+    if isinstance(own, RegistryOptions) and look_up.trust is not None:
+        own = replace(own, hosts=look_up.trust.host_rule)
     secrets = _secrets(part, own)
     if not secrets:
         return own

@@ -31,7 +31,7 @@ from botocore.credentials import (
     DeferredRefreshableCredentials,
 )
 
-from extentflow.aws import NO_ANSWER, new_botocore_session
+from extentflow.aws import NO_ANSWER, check_connections, new_botocore_session, refusal
 from extentflow.errors import (
     AccessDenied,
     Misconfigured,
@@ -39,6 +39,7 @@ from extentflow.errors import (
     Permanent,
     Retryable,
     StoreUnavailable,
+    reason,
 )
 from extentflow.model import ObjectVersion
 from extentflow.retry import RetryPolicy
@@ -285,6 +286,8 @@ class S3Store:
                 ) from exc
             raise StoreUnavailable(f"{where}: {self.endpoint}: {exc}") from exc
         except _TRANSPORT_ERRORS as exc:
+            if refused := refusal(exc):
+                raise Misconfigured(f"{where}: {reason(refused)}") from exc
             raise StoreUnavailable(
                 f"{where}: no complete response from {self.endpoint} ({exc})"
             ) from exc
@@ -336,13 +339,17 @@ def connect(options: StoreOptions, limits: RequestLimits) -> S3Client:
     style: Literal["auto", "path", "virtual"] = "path" if options.endpoint else "auto"
     if options.path_style is not None:
         style = "path" if options.path_style else "virtual"
-    return boto3.session.Session(botocore_session=session).client(
+    client = boto3.session.Session(botocore_session=session).client(
         "s3",
         region_name=options.region,
         endpoint_url=options.endpoint,
         verify=options.verify,
         config=config.merge(Config(s3={"addressing_style": style})),
     )
+    # Without one in the connector, the endpoint is that of AWS or of the owner's variables.
+    if options.endpoint and options.trust is not None:
+        check_connections(client, options.trust.host_rule.check)
+    return client
 
 
 def _in_role(
