@@ -96,7 +96,6 @@ class World:
         default_factory=lambda: TransactionLimits(transaction_bytes=8, attempts=3, retry_seconds=30)
     )
     tolerant: bool = False
-    dead_letter_bytes: int | None = None
     exactly_once: bool = True
     attributes: Attributes | None = None
     key: Callable[[pa.Schema], Converter] | None = None
@@ -166,12 +165,7 @@ class World:
     ) -> DeliveryContext:
         return DeliveryContext(
             open=self._pipeline,
-            dead_letters=lambda _: DeadLetters(
-                DEAD if self.tolerant else None,
-                TOPIC,
-                "offset",
-                limit_bytes=self.dead_letter_bytes,
-            ),
+            dead_letters=lambda _: DeadLetters(DEAD if self.tolerant else None, TOPIC, "offset"),
             client=lambda _: ProducerSettings(exactly_once=self.exactly_once),
             topics=lambda _: [TOPIC, DEAD] if self.tolerant else [TOPIC],
             slots=slots or self.slots(),

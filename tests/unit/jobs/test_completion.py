@@ -1,27 +1,26 @@
 """What happens to an object after its job is DONE, on doubles: once, pinned, and repaired."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pytest
 from tests.support.golden import Golden
 from tests.support.local_engine import until_final
-from tests.support.memory_delivery import TOPIC, Bytewise, World
+from tests.support.memory_delivery import DEAD, TOPIC, World
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured, StoreUnavailable
-from extentflow.formats import Chunk
 from extentflow.jobs.completion import FAILURES, CompletionActions
 from extentflow.jobs.events import JobEvents
-from extentflow.model import Extent, Job, JobState
-from extentflow.storage import ObjectProperties, RangeSource
+from extentflow.model import Job, JobState
+from extentflow.storage import ObjectProperties
 from extentflow.testing.services import MemoryJobEvents
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
 MOVED = {"after.completion": "move", "after.completion.move.prefix": "done/"}
 DELETED = {"after.completion": "delete"}
+TOLERANT = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": DEAD}
 TAGGED = {"after.completion": "tag", "after.completion.tag": "delivered=yes"}
 
 
@@ -102,39 +101,27 @@ def test_a_delivered_object_is_deleted() -> None:
     assert world.keys_left() == []
 
 
-class Rows(Bytewise):
-    """`!` is a row that is rejected: only its object has the record."""
-
-    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
-        for chunk in super().decode(source, extent, position):
-            yield replace(chunk, bad=tuple(replace(b, raw=None, row=True) for b in chunk.bad))
-
-
 @pytest.mark.parametrize(
-    ("fmt", "limit", "keys", "stays"),
+    ("body", "keys", "left"),
     [
-        (Bytewise(), None, DELETED, False),
-        (Rows(), None, DELETED, True),
-        (Rows(), None, MOVED, True),
-        (Bytewise(), 10, DELETED, True),
+        (b"ab!d!", DELETED, ["in/a"]),
+        (b"ab!d!", MOVED, ["in/a"]),
+        (b"abd", DELETED, []),
+        (b"abd", MOVED, ["done/a"]),
     ],
 )
-def test_an_object_stays_whose_dead_letters_lack_bytes(
-    golden: Golden, fmt: Bytewise, limit: int | None, keys: dict[str, str], *, stays: bool
+def test_an_object_with_dead_letters_is_neither_moved_nor_deleted(
+    golden: Golden, body: bytes, keys: dict[str, str], left: list[str]
 ) -> None:
-    """Trap: the object of a rejected row was deleted, and with it the record."""
-    world = Completed(keys)
-    world.world.format, world.world.tolerant = fmt, True
-    world.world.dead_letter_bytes = limit
-    job = world.done(body=b"ab!d!")
+    """Trap: replays of dead letters read the object, which was gone, and so was the record."""
+    world = Completed({**keys, **TOLERANT})
+    world.world.tolerant = True
+    job = world.done(body=body)
+
+    golden(world.actions.apply(job))
 
     assert job.state is JobState.DONE
-    said = world.actions.apply(job)
-
-    assert (world.keys_left() == ["in/a"]) is stays
-    if stays:
-        golden(said)
-    assert bool(said) is stays
+    assert world.keys_left() == left
 
 
 def test_a_delivered_version_is_tagged() -> None:

@@ -10,17 +10,12 @@ from extentflow.delivery.badrecords import BadRecordLog
 from extentflow.errors import CorruptRecord
 from extentflow.formats import BadRecord
 from extentflow.kafka import Records, Sink
-from extentflow.ledger.notes import NoteKind
 from extentflow.model import Extent
 from extentflow.wording import TOLERATE
 
 # Upper bounds of what Kafka's record format v2 adds to a header or record, and to a batch.
 FRAME_BYTES = 25
 BATCH_BYTES = 61
-# The queue of a job of whose bad records only the object has the bytes: it must not be removed.
-OBJECT_NEEDED: NoteKind[str] = NoteKind(
-    "object-needed#", lambda queue: {"queue": queue}, lambda facts: facts["queue"]
-)
 # Headers of ours that replays read.
 ATTEMPT, BYTES = "extentflow.attempt", "extentflow.bytes"
 # What the bytes of a dead letter are, if not those of its record in the object: the value that the
@@ -53,22 +48,19 @@ class DeadLetters:
         if self.log is not None:
             self.log.write(extent, bad, self.location_unit)
 
-    def send(self, sink: Sink, extent: Extent, bad: Sequence[BadRecord]) -> bool:
+    def send(self, sink: Sink, extent: Extent, bad: Sequence[BadRecord]) -> None:
         """Log bad records and send them; one that is rejected goes again, without its bytes.
 
-        Returns whether only the object has the bytes of one of them. CorruptRecord: one is rejected
-        without its bytes as well, or there is no topic.
+        CorruptRecord: one is rejected without its bytes as well, or there is no topic.
         """
         self.report(extent, bad)
-        letters = self.records(extent, bad)
-        large = [bad[one.index] for one in sink.send(letters)]
+        large = [bad[one.index] for one in sink.send(self.records(extent, bad))]
         again = sink.send(self.records(extent, large, raw=False)) if large else ()
         if again:
             bad_record = describe(extent, large[again[0].index], self.location_unit)
             raise CorruptRecord(
                 f"{bad_record}; the dead letter queue rejected it as well: {again[0].reason}"
             )
-        return bool(letters.values.null_count or large or any(one.payload for one in bad))
 
     def records(self, extent: Extent, bad: Sequence[BadRecord], *, raw: bool = True) -> Records:
         """Return a dead letter per bad record, with bytes if `raw`; CorruptRecord without topic."""

@@ -290,7 +290,7 @@ class Redelivery:
                 else:
                     break
             if self.topic_id:
-                read = self._note(self.unread(partition), digest)
+                read = self._note(ends[partition], digest)
                 LAST.write(self.notes, self._first_identity_of(partition), read)
         found.reasons.extend(self.targets.replaced())
 

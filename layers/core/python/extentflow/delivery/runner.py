@@ -34,7 +34,7 @@ from functools import partial
 from random import Random
 
 from extentflow.delivery.converted import ConvertedChunk
-from extentflow.delivery.dead_letters import OBJECT_NEEDED, DeadLetters, not_tolerated
+from extentflow.delivery.dead_letters import DeadLetters, not_tolerated
 from extentflow.delivery.memory import peak_rss_bytes
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.rejections import Rejections
@@ -397,7 +397,6 @@ class _ClaimedExtent:
         self._opened_at = 0.0
         self._producer_ended = False
         self._handed_back = False
-        self._is_needed = False
         self._points: PointLog | None = None
         self._most_bad: int | None = None
         self._queue: str | None = None
@@ -572,21 +571,13 @@ class _ClaimedExtent:
             found = self._slots.sink.send(records)
             rejected += [replace(record, index=places[record.index]) for record in found]
         bad = chunk.bad_with(rejected)
-        if bad and dead_letters.send(self._slots.sink, self._call.extent, bad):
-            # Before the commit, so that `after.completion` never misses it.
-            self._note_needed(dead_letters.topic or "")
+        if bad:
+            dead_letters.send(self._slots.sink, self._call.extent, bad)
         self._sent["records"] += chunk.rows - len(rejected)
         self._sent["bad"] += len(bad)
         self._sent["filtered"] += chunk.filtered
         self._sent["position"] = chunk.next_position
         self._sent_bytes += self._sending_bytes
-
-    def _note_needed(self, queue: str) -> None:
-        """Note, once for the job, that its dead letters lack bytes which the object has."""
-        notes, job = self._context.ledger.notes, self._call.extent.job
-        if not self._is_needed and OBJECT_NEEDED.read(notes, job) is None:
-            OBJECT_NEEDED.write(notes, job, queue)
-        self._is_needed = True
 
     def _commit(self) -> None:
         """Commit the open transaction, if any."""

@@ -6,6 +6,9 @@ Until the mark is written, the reconciler repeats the action; the next run of th
 also after that. An action that fails for good is noted and part of the event. Every action is
 idempotent, and applies only to the upload that was read. In a bucket without versions, an object of
 equal bytes that was stored at another time stays; the next delivery is a job of its own.
+
+An object with bad records is neither moved nor deleted: a dead letter may state only where its
+record is, and others need the object's header.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ from dataclasses import dataclass
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.connector_keys import DELETE, MOVE, NONE, TAG
-from extentflow.delivery.dead_letters import OBJECT_NEEDED
 from extentflow.errors import (
     BucketGone,
     Misconfigured,
@@ -30,6 +32,7 @@ from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Job, JobState
 from extentflow.storage import ChangeableStore, ObjectStore, changeable
+from extentflow.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -85,12 +88,12 @@ class CompletionActions:
                 " the job, or the server states no time. Remove the object by hand, or enable the"
                 " bucket's versioning"
             )
-        queue = OBJECT_NEEDED.read(self.ledger.notes, job.id)
-        if queue is not None and config.after_completion in (MOVE, DELETE):
+        removes = config.after_completion in (MOVE, DELETE)
+        if removes and (bad := self.ledger.jobs.progress(job.id).bad):
             return (
-                f"{action} was not applied: dead letters in topic {queue} lack the bytes of their"
-                " records, which only the object has. Remove the object by hand when they are"
-                " delivered or discarded"
+                f"{action} was not applied: {counted(bad, 'bad record')} went to topic"
+                f" {config.dead_letter_topic}, and replays of dead letters read the object. Remove"
+                " it by hand when they are delivered or discarded"
             )
         store = self.store(config, job.revision)
         try:

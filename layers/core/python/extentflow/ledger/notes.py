@@ -12,7 +12,6 @@ The kinds of notes, and the module that defines each:
     runs-of#WHAT           the runs that deliver a job or a connector      engines.submitted_runs
     resume#JOB#ORDINAL     where decompression can start                   delivery.resume
     rounds#RUN             the listings of a `--once` run                  spark.drain
-    object-needed#JOB      whether dead letters lack bytes of the object   delivery.dead_letters
     completion#JOB         why `after.completion` of a DONE job failed     jobs.completion
     deadletters#IDENTITY   how far dead letters were replayed              delivery.redelivery
     deadletters-last#ID    the same, of the queue that was read last       delivery.redelivery

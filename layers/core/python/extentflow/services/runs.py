@@ -275,8 +275,8 @@ class Runs:
             self.drivers.publish(found.delivered)
         for line in self._result_notes(result, order, failed=failed, again=again):
             self.control.notify(line)
-        before_ids = [job.job for job in result.jobs if job.delivered_before]
-        self.checks.topics.note_recreated(order, list(self.ledger.jobs.get_many(before_ids)))
+        done = [job.job for job in result.jobs if job.state == JobState.DONE]
+        self.checks.topics.note_recreated(order, list(self.ledger.jobs.get_many(done)))
         return result
 
     def _result_notes(
