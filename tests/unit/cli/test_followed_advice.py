@@ -407,6 +407,24 @@ def test_objects_of_a_topic_that_is_gone_are_named(line: CommandLine) -> None:
     assert line.count == 3
 
 
+def test_a_topic_that_is_created_again_behind_a_job_is_named_by_the_same_run(
+    line: CommandLine,
+) -> None:
+    line.runtime.put("c/a.txt", lines=3)
+    line.runtime.put("c/b.txt", lines=3)
+
+    def recreate(done: int) -> None:
+        if done == 3:
+            line.runtime.cluster.create_topic("orders")
+            line.runtime.ticker.sleep(60)  # until the next job asks for its id again
+
+    line.on_extent = recreate
+    assert line.run(IN, *TOPIC) == 0
+
+    assert "topic orders was created again since 1 object of these was delivered" in line.said
+    assert line.count == 3
+
+
 def test_failed_jobs_of_a_former_topic_are_named_before_they_are_continued(
     line: CommandLine,
 ) -> None:
