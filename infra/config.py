@@ -243,11 +243,15 @@ class Network(TypedSettings):
     Interface endpoints answer for the service's name in the whole VPC, so they admit `vpc_cidrs`:
     all IPv4 blocks of the VPC, and others that resolve names there. `placement` names the subnets
     of an interface endpoint, by its service, and those of `functions`; others use all subnets.
+
+    The brokers admit `client_security_group_id` already: functions and Spark have that group, and
+    the stack changes no rule of it or of the brokers' group.
     """
 
     vpc_id: str = ""
     subnets: tuple[Subnet, ...] = ()
     cluster_security_group_id: str = ""
+    client_security_group_id: str = ""
     endpoints: tuple[str, ...] | None = None
     existing_endpoints: tuple[str, ...] = ()
     nat: bool = False
@@ -258,7 +262,7 @@ class Network(TypedSettings):
     @property
     def absent(self) -> tuple[str, ...]:
         """The settings without which there is no network, and that are left out."""
-        named = ("vpc_id", "subnets", GROUP)
+        named = ("vpc_id", "subnets", *(() if self.client_security_group_id else (GROUP,)))
         return tuple(name for name in named if not getattr(self, name))
 
     @property
@@ -280,8 +284,9 @@ class Network(TypedSettings):
         for name in self.absent:
             if name != GROUP or not created:
                 yield f"network.{name}: write it, or cluster.arn of MSK, which gives it"
-        if created and self.cluster_security_group_id:
-            yield f"network.{GROUP}: the stack creates the brokers' group; remove it"
+        for name in (GROUP, "client_security_group_id") if created else ():
+            if getattr(self, name):
+                yield f"network.{name}: the stack creates the brokers' group; remove it"
         for service in sorted({*self.created} & {*self.existing_endpoints}):
             yield (
                 f"network.endpoints: {service} is also in existing_endpoints; remove it "

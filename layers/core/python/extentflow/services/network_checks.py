@@ -32,6 +32,7 @@ PASSING = (
 )
 BROKERS = "Amazon MSK network interface"
 NO_VPC = "correct network.vpc_id, region or credentials"
+_BROKERS_GROUP, _CLIENT_GROUP = "cluster_security_group_id", "client_security_group_id"
 _NOT_FOUND = ("InvalidVpcID.NotFound", "InvalidSubnetID.NotFound", "InvalidGroup.NotFound")
 
 
@@ -59,7 +60,7 @@ class NetworkChecks:
                 ("endpoint zones", self._zones),
                 ("other users of the VPC", self._others),
                 ("existing endpoints", self._existing_endpoints),
-                ("brokers' group", self._brokers),
+                ("groups", self._groups),
             )
         )
 
@@ -329,19 +330,48 @@ class NetworkChecks:
         )
         return fact, remedy
 
-    def _brokers(self) -> Iterator[Finding]:
-        group = self.network.cluster_security_group_id
-        if not group:  # the stack creates it
-            return
+    def _groups(self) -> Iterator[Finding]:
+        for kind, name in (("brokers'", _BROKERS_GROUP), ("functions'", _CLIENT_GROUP)):
+            group = getattr(self.network, name)
+            if group:  # the stack creates the others
+                yield self._group(f"{kind} group", name, group)
+
+    def _group(self, check: str, name: str, group: str) -> Finding:
         answer = self.calls.find("ec2", "describe_security_groups", _NOT_FOUND, GroupIds=[group])
-        vpcs = {one["VpcId"] for one in answer["SecurityGroups"]} if answer else set()
-        if self.network.vpc_id in vpcs:
-            yield Finding("brokers' group", "ok", group)
-        else:
+        found = answer["SecurityGroups"] if answer else []
+        vpcs = {one["VpcId"] for one in found}
+        if self.network.vpc_id not in vpcs:
             where = f"in {', '.join(vpcs)}" if vpcs else "not in this account and region"
             fact = f"{group} is {where}, the stage in {self.network.vpc_id}"
-            remedy = "correct network.cluster_security_group_id"
-            yield Finding("brokers' group", "problem", fact, remedy)
+            return Finding(check, "problem", fact, f"correct network.{name}")
+        closed = self._closed(found) if name == _BROKERS_GROUP else []
+        if not closed:
+            return Finding(check, "ok", group)
+        client, ports = self.network.client_security_group_id, ", ".join(map(str, closed))
+        remedy = "; ".join(
+            f"its owner runs `aws ec2 authorize-security-group-ingress --group-id {group}"
+            f" --protocol tcp --port {port} --source-group {client}`"
+            for port in closed
+        )
+        return Finding(check, "problem", f"{group} does not admit {client} on port {ports}", remedy)
+
+    def _closed(self, groups: Iterable[Mapping[str, Any]]) -> list[int]:
+        """Return the brokers' ports that their groups do not open to a given group of clients."""
+        client, used = self.network.client_security_group_id, self.network.function_subnets
+        rules = [rule for one in groups for rule in one["IpPermissions"]]
+        ports = {int(server.rpartition(":")[2]) for server in self.stage.cluster.servers}
+        blocks = [
+            self._found_subnets[one]["CidrBlock"] for one in used if one in self._found_subnets
+        ]
+
+        def opened(port: int) -> bool:
+            own = [rule for rule in rules if _opens(rule, port)]
+            named = {pair["GroupId"] for rule in own for pair in rule.get("UserIdGroupPairs", ())}
+            ranges = [block["CidrIp"] for rule in own for block in rule["IpRanges"]]
+            lists = any(rule.get("PrefixListIds") for rule in own)  # not read here
+            return client in named or lists or all(_covered(one, ranges) for one in blocks)
+
+        return [port for port in sorted(ports) if client and not opened(port)]
 
 
 def dns_attributes_off(calls: AwsCalls, vpc: str) -> list[str]:
