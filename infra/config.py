@@ -404,6 +404,7 @@ class Stage(TypedSettings):
     For `canary_minutes`, a new version of a function gets a tenth of the invocations; None moves
     all of them at once. With `pollers`, each queue keeps at least so many of its own: a burst
     starts ten invocations of each at once. With `tracing`, X-Ray has traces of the functions.
+    `qualifier` and `assets_bucket` are those of `cdk bootstrap`, where they are not CDK's own.
     """
 
     name: str
@@ -437,6 +438,8 @@ class Stage(TypedSettings):
     canary_minutes: int | None = None
     pollers: int | None = None
     tracing: bool = False
+    qualifier: str | None = None
+    assets_bucket: str | None = None
 
     def __str__(self) -> str:
         """Return what an error calls the stage."""
