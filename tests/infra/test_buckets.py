@@ -310,7 +310,7 @@ def test_a_bucket_of_another_account_announces_through_the_bus_or_to_the_queue(
                 announced=BucketNotification.ELSEWHERE,
                 account="4444-5555",
             ),
-            "landing: account='4444-5555': write twelve digits",
+            "buckets[landing].account=4444-5555: write twelve digits",
         ),
     ],
 )

@@ -196,15 +196,15 @@ def test_the_keys_policy_admits_every_service_that_calls_kms_itself(bench: Bench
     [
         (
             {"kms_key_arn": KEY_ARN.replace("eu-central-1", "eu-west-1")},
-            "services of eu-central-1 need a key there",
+            "it is in eu-west-1; write one of eu-central-1, the stage's region",
         ),
         (
             {"kms_key_arn": "arn:aws:kms:eu-central-1:111122223333:alias/data"},
-            "policies name no alias; write the key's ARN",
+            "write the ARN of another resource, arn:aws:kms:eu-central-1:ACCOUNT:key/...",
         ),
         (
             {"secret_key_arns": ("arn:aws:kms:eu-central-1:111122223333:alias/data",)},
-            "policies name no alias",
+            "secret_key_arns[0]=arn:aws:kms:eu-central-1:111122223333:alias/data: write the ARN of",
         ),
         ({"kms_key_arn": "data"}, "kms_key_arn=data: write a complete ARN"),
     ],
