@@ -105,6 +105,14 @@ def test_a_new_bucket_is_private_encrypted_versioned_and_kept(templates: Templat
     )
 
 
+def test_a_bucket_that_stays_keeps_its_policy(templates: Templates) -> None:
+    """Without it, the bucket would take requests without TLS."""
+    (policy,) = templates("plain").find_resources("AWS::S3::BucketPolicy").values()
+
+    assert policy["DeletionPolicy"] == "RetainExceptOnCreate"
+    assert policy["UpdateReplacePolicy"] == "Retain"
+
+
 def test_a_new_bucket_notifies_the_queue_after_its_policy_exists(bench: Bench) -> None:
     bucket = Bucket(name="landing", announced=BucketNotification.DIRECT)
     template = bench.template(replace(PLAIN, buckets=(bucket,)))
