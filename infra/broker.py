@@ -6,8 +6,10 @@ from aws_cdk import Fn, Token
 
 from extentflow.kafka import JOBS_TOPIC, PROGRESS_TOPIC, SCHEMAS_TOPIC
 
+from . import encryption
 from .config import Auth, Cluster
 from .grants import Grant
+from .secrets import PROVIDER
 
 _MAKE = ("kafka-cluster:DescribeTopic", "kafka-cluster:CreateTopic")
 
@@ -22,12 +24,13 @@ def credentials(cluster: Cluster) -> Iterator[Grant]:
             (cluster.secret_arn,),
         )
     if cluster.secret_key_arn is not None:
-        yield Grant(
+        used = Grant(
             "DecryptBrokerCredentials",
             "MSK requires that a customer managed key encrypts them",
             ("kms:Decrypt",),
             (cluster.secret_key_arn,),
         )
+        yield from encryption.through(used, PROVIDER)
 
 
 def describe(cluster: Cluster) -> Iterator[Grant]:

@@ -24,7 +24,7 @@ from constructs import Construct, IDependable
 from extentflow.config.connector_keys import DELETE, MOVE, TAG
 from extentflow.errors import Misconfigured
 
-from . import config
+from . import config, encryption
 from .announced import Announced, announced, filter_value, patterns
 from .config import BucketNotification
 from .declared import DeclaredConnector
@@ -164,6 +164,10 @@ class Buckets(Construct):
             # Not on a first deployment that fails: its names must be free for the next.
             removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
         )
+        if made.policy is None:
+            raise TypeError(f"{made.node.path}: CDK no longer creates the policy that requires TLS")
+        # The bucket that stays must not lose the rule that refuses requests without TLS.
+        made.policy.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
         explain(
             made,
             "AwsSolutions-S1",
@@ -428,11 +432,14 @@ def change(
             _sorted(removed),
             wildcard=wildcard,
         ),
-        Grant(
-            "EncryptMovedObjects",
-            "moved objects are encrypted with these keys",
-            ("kms:GenerateDataKey",),
-            _sorted(key for key in written if key),
+        *encryption.through(
+            Grant(
+                "EncryptMovedObjects",
+                "moved objects are encrypted with these keys",
+                ("kms:GenerateDataKey",),
+                _sorted(key for key in written if key),
+            ),
+            "s3",
         ),
     )
     return tuple(grant for grant in found if grant.resources)
@@ -480,4 +487,6 @@ def _decrypt(keys: Sequence[str]) -> tuple[Grant, ...]:
     if not keys:
         return ()
     why = "objects are encrypted with these keys"
-    return (Grant("DecryptObjects", why, ("kms:Decrypt",), tuple(keys)),)
+    return tuple(
+        encryption.through(Grant("DecryptObjects", why, ("kms:Decrypt",), tuple(keys)), "s3")
+    )

@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import IPv4Network, ip_network
+from typing import Annotated
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
 
 from .config_cluster import IAM_PORT, LATER, NewCluster
 from .config_spark import ABSENT_REGIONS, SERVED_ZONES, Spark
+from .kinds import ACCOUNT, KEY, QUALIFIER, REGION, SECRET, TABLE, ArnOf, unlike
 from .typed_settings import TypedSettings
 
 # Limits of AWS for the maximum concurrency of one SQS event source.
@@ -39,10 +41,6 @@ APP_ID = "app.id"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _SERVERS = re.compile(r"\s*[^\s,]+:[0-9]+\s*(,\s*[^\s,]+:[0-9]+\s*)*")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
-_ACCOUNT = re.compile(r"[0-9]{12}")
-_ARN = re.compile(r"arn:[a-z0-9-]+:[a-z0-9-]+:[a-z0-9-]*:[0-9]*:.+")
-_KEY = re.compile(r"arn:[a-z0-9-]+:kms:[a-z0-9-]+:[0-9]{12}:key/.+")
-_REGION_OF_ARN = 3
 # Set by the stack itself, so a stage must not set them.
 _SAID_BY_STACK = (
     "bootstrap.servers",
@@ -133,8 +131,8 @@ class Bucket(TypedSettings):
     name: str
     exists: bool = False
     announced: BucketNotification = BucketNotification.EVENTBRIDGE
-    kms_key_arn: str | None = None
-    account: str | None = None
+    kms_key_arn: Annotated[str | None, KEY] = None
+    account: Annotated[str | None, ACCOUNT] = None
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of these settings."""
@@ -151,8 +149,6 @@ class Bucket(TypedSettings):
             )
         if self.account is None:
             return
-        if not _ACCOUNT.fullmatch(self.account):
-            yield f"buckets: {self.name}: account={self.account!r}: write twelve digits"
         if not elsewhere:
             yield (
                 f"buckets: {self.name}: the stack cannot write notifications of a bucket of account"
@@ -172,9 +168,9 @@ class Cluster(TypedSettings):
 
     bootstrap_servers: str = ""
     auth: Auth = Auth.IAM
-    arn: str | None = None
-    secret_arn: str | None = None
-    secret_key_arn: str | None = None
+    arn: Annotated[str | None, ArnOf("kafka", "cluster/", home=True)] = None
+    secret_arn: Annotated[str | None, SECRET] = None
+    secret_key_arn: Annotated[str | None, KEY] = None
     created: NewCluster | None = None
 
     @property
@@ -189,6 +185,12 @@ class Cluster(TypedSettings):
             return ()
         written = (server.strip().rpartition(":") for server in self.bootstrap_servers.split(","))
         return tuple((host, int(port)) for host, _, port in written)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What names the cluster: its ARN, and some servers; none of one that the stack creates."""
+        named = (self.arn or "", *self.bootstrap_servers.split(","))
+        return frozenset(one.strip() for one in named) - {""}
 
     def client_settings(self) -> dict[str, str]:
         """Return worker settings by key; secrets are references that functions resolve."""
@@ -243,11 +245,15 @@ class Network(TypedSettings):
     Interface endpoints answer for the service's name in the whole VPC, so they admit `vpc_cidrs`:
     all IPv4 blocks of the VPC, and others that resolve names there. `placement` names the subnets
     of an interface endpoint, by its service, and those of `functions`; others use all subnets.
+
+    The brokers admit `client_security_group_id` already: functions and Spark have that group, and
+    the stack changes no rule of it or of the brokers' group.
     """
 
     vpc_id: str = ""
     subnets: tuple[Subnet, ...] = ()
     cluster_security_group_id: str = ""
+    client_security_group_id: str = ""
     endpoints: tuple[str, ...] | None = None
     existing_endpoints: tuple[str, ...] = ()
     nat: bool = False
@@ -258,7 +264,7 @@ class Network(TypedSettings):
     @property
     def absent(self) -> tuple[str, ...]:
         """The settings without which there is no network, and that are left out."""
-        named = ("vpc_id", "subnets", GROUP)
+        named = ("vpc_id", "subnets", *(() if self.client_security_group_id else (GROUP,)))
         return tuple(name for name in named if not getattr(self, name))
 
     @property
@@ -280,8 +286,9 @@ class Network(TypedSettings):
         for name in self.absent:
             if name != GROUP or not created:
                 yield f"network.{name}: write it, or cluster.arn of MSK, which gives it"
-        if created and self.cluster_security_group_id:
-            yield f"network.{GROUP}: the stack creates the brokers' group; remove it"
+        for name in (GROUP, "client_security_group_id") if created else ():
+            if getattr(self, name):
+                yield f"network.{name}: the stack creates the brokers' group; remove it"
         for service in sorted({*self.created} & {*self.existing_endpoints}):
             yield (
                 f"network.endpoints: {service} is also in existing_endpoints; remove it "
@@ -343,7 +350,7 @@ class Receiver(TypedSettings):
     without a limit, a flood or a slow queue would use up the account's concurrency.
     """
 
-    secret_arn: str
+    secret_arn: Annotated[str, SECRET]
     requests_per_second: int = 200
     front: Front = Front.HTTP
     requests_per_sender: int | None = None
@@ -399,13 +406,14 @@ class Stage(TypedSettings):
     For `canary_minutes`, a new version of a function gets a tenth of the invocations; None moves
     all of them at once. With `pollers`, each queue keeps at least so many of its own: a burst
     starts ten invocations of each at once. With `tracing`, X-Ray has traces of the functions.
+    `qualifier` and `assets_bucket` are those of `cdk bootstrap`, where they are not CDK's own.
     """
 
     name: str
-    region: str
+    region: Annotated[str, REGION]
     cluster: Cluster
     buckets: tuple[Bucket, ...]
-    account: str | None = None
+    account: Annotated[str | None, ACCOUNT] = None
     app_id: str | None = None
     unmatched: Unmatched = Unmatched.IGNORE
     network: Network | None = None
@@ -416,15 +424,15 @@ class Stage(TypedSettings):
     most_planners: int = 5
     spark_cores: int = 0
     account_concurrency: int = 1_000
-    table: str | None = None
-    event_bus: str = "default"
-    alarm_topic_arn: str | None = None
+    table: Annotated[str | None, TABLE] = None
+    event_bus: Annotated[str, ArnOf("events", "event-bus/", or_name=True)] = "default"
+    alarm_topic_arn: Annotated[str | None, ArnOf("sns", home=True)] = None
     alarm_email: str | None = None
     oldest_job_minutes: int = 60
     dashboard: bool = True
     connectors: str = "connectors"
-    secret_key_arns: tuple[str, ...] = ()
-    kms_key_arn: str | None = None
+    secret_key_arns: Annotated[tuple[str, ...], KEY] = ()
+    kms_key_arn: Annotated[str | None, replace(KEY, home=True)] = None
     log_days: int = 30
     logs_stay: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -432,6 +440,8 @@ class Stage(TypedSettings):
     canary_minutes: int | None = None
     pollers: int | None = None
     tracing: bool = False
+    qualifier: Annotated[str | None, QUALIFIER] = None
+    assets_bucket: str | None = None
 
     def __str__(self) -> str:
         """Return what an error calls the stage."""
@@ -459,6 +469,11 @@ class Stage(TypedSettings):
         app = {} if self.app_id is None else {APP_ID: self.app_id}
         return {**self.settings, **app, **self.cluster.client_settings()}
 
+    def same_app(self, other: "Stage") -> bool:
+        """Whether the other stage has the same application id in the same cluster."""
+        own, others = (one.app_id or one.settings.get(APP_ID) for one in (self, other))
+        return own is not None and own == others and bool(self.cluster.names & other.cluster.names)
+
     def check(self) -> None:
         """Raise Misconfigured with all problems of the stage."""
         if found := [f"{self}: {problem}" for problem in self._problems()]:
@@ -472,7 +487,7 @@ class Stage(TypedSettings):
         yield from _server_problems(self.cluster, in_vpc=self.network is not None)
         if self.network is not None:
             yield from self.network.problems(created=self.cluster.created is not None)
-        yield from self._arn_problems()
+        yield from unlike(self, self.region)
         if self.receiver is not None:
             yield from self.receiver.problems()
         if self.alarm_email is not None and self.alarm_topic_arn is not None:
@@ -531,29 +546,6 @@ class Stage(TypedSettings):
             )
         elif not self.spark_subnets:
             yield f"network.subnets: EMR Serverless has {zones} only; add a subnet in one of them"
-
-    def _arn_problems(self) -> Iterator[str]:
-        keys = {
-            "cluster.secret_key_arn": self.cluster.secret_key_arn,
-            "kms_key_arn": self.kms_key_arn,
-            **{f"bucket {one.name}: kms_key_arn": one.kms_key_arn for one in self.buckets},
-            **{f"secret_key_arns[{n}]": arn for n, arn in enumerate(self.secret_key_arns)},
-        }
-        given = {
-            "cluster.arn": self.cluster.arn,
-            "cluster.secret_arn": self.cluster.secret_arn,
-            "receiver.secret_arn": self.receiver.secret_arn if self.receiver else None,
-            "alarm_topic_arn": self.alarm_topic_arn,
-            **keys,
-        }
-        for place, arn in given.items():
-            if arn is not None and not _ARN.fullmatch(arn):
-                yield f"{place}={arn}: write a complete ARN"
-            elif arn is not None and place in keys and not _KEY.fullmatch(arn):
-                yield f"{place}={arn}: policies name no alias; write the key's ARN, with :key/"
-        own = (self.kms_key_arn or "").split(":")
-        if len(own) > _REGION_OF_ARN and own[_REGION_OF_ARN] != self.region:
-            yield f"kms_key_arn={self.kms_key_arn}: services of {self.region} need a key there"
 
     def _setting_problems(self) -> Iterator[str]:
         for key in self.settings:

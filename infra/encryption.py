@@ -7,6 +7,7 @@ docs/key-policy.json
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from aws_cdk import CfnResource, Stack
@@ -15,11 +16,12 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk.region_info import RegionInfo
 from constructs import Construct, IConstruct
 
-from .grants import Grant
+from .grants import Conditions, Grant
 
 T = TypeVar("T", bound=CfnResource)
 
 # Services that call KMS with the permissions of their caller.
+_REGION = 3  # in an ARN
 ON_BEHALF = frozenset({"dynamodb", "sqs"})
 
 
@@ -29,7 +31,6 @@ def storage(scope: Construct, key_arn: str | None, grants: Iterable[Grant]) -> I
     if key_arn is None or not called & ON_BEHALF:
         return
     region = Stack.of(scope).region
-    suffix = RegionInfo.get(region).domain_suffix
     yield Grant(
         "UseStageKey",
         "queues and table are encrypted with the stage's key",
@@ -42,18 +43,34 @@ def storage(scope: Construct, key_arn: str | None, grants: Iterable[Grant]) -> I
             "kms:ReEncryptTo",
         ),
         (key_arn,),
-        conditions={
-            "StringEquals": {
-                "kms:ViaService": [
-                    f"{service}.{region}.{suffix}" for service in sorted(called & ON_BEHALF)
-                ]
-            }
-        },
+        conditions=via(region, called & ON_BEHALF),
     )
 
 
+def via(region: str, services: Iterable[str]) -> Conditions:
+    """Return the conditions of a grant that is used through these services only."""
+    suffix = RegionInfo.get(region).domain_suffix
+    names = [f"{service}.{region}.{suffix}" for service in sorted(services)]
+    return {"StringEquals": {"kms:ViaService": names}}
+
+
+def through(grant: Grant, service: str) -> Iterator[Grant]:
+    """Yield a grant on keys, for this service only, per region: a service calls KMS in its own."""
+    regions = sorted({arn.split(":")[_REGION] for arn in grant.resources})
+    for number, region in enumerate(regions):
+        yield replace(
+            grant,
+            id=f"{grant.id}{number or ''}",
+            resources=tuple(arn for arn in grant.resources if arn.split(":")[_REGION] == region),
+            conditions=via(region, (service,)),
+        )
+
+
 def variables(key_arn: str | None) -> Iterator[Grant]:
-    """Yield permission to decrypt a function's variables, which Lambda does with its role."""
+    """Yield permission to decrypt a function's variables, which Lambda does with its role.
+
+    AWS documents no condition for it.
+    """
     if key_arn is not None:
         why = "variables are encrypted with the stage's key"
         yield Grant("DecryptVariables", why, ("kms:Decrypt",), (key_arn,))

@@ -9,7 +9,7 @@ buckets they do not: the grants that remain are divided among managed policies.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
@@ -37,6 +37,8 @@ WITHOUT_CONNECTION: Mapping[str, str] = {
     "iam": "EMR Serverless checks whether a role may be passed",
 }
 
+Conditions: TypeAlias = Mapping[str, Mapping[str, str | Sequence[str]]]
+
 
 @dataclass(frozen=True, slots=True)
 class Grant:
@@ -51,7 +53,7 @@ class Grant:
     actions: tuple[str, ...]
     resources: tuple[str, ...]
     wildcard: str = ""
-    conditions: Mapping[str, Mapping[str, str | Sequence[str]]] = field(default_factory=dict)
+    conditions: Conditions = field(default_factory=dict)
     connects: frozenset[str] = frozenset()
     denies: bool = False
 

@@ -1,7 +1,7 @@
 """The brokers' VPC: the functions in it, and every path out of it.
 
-    function ──security group──> brokers                       their ports, from their group
-    and Spark (its own)
+    function ──security group──> brokers                       their ports, from their group, or
+    and Spark (its own)                                        with a group that they admit already
              ──gateway endpoint──> S3, DynamoDB                free of charge
              ──interface endpoint──> SQS, Secrets Manager ...  billed by the hour and zone
              ──NAT──> all others, with network.nat
@@ -13,6 +13,7 @@ The grants of a function define which services it calls.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from aws_cdk import Stack, Token
 from aws_cdk import aws_ec2 as ec2
@@ -63,14 +64,9 @@ class Network(Construct):
         self.settings = settings
         self._placed: list[tuple[str, tuple[Grant, ...]]] = []
         self.vpc = _existing(self, settings)
-        self.security_group = ec2.SecurityGroup(
-            self, "Functions", vpc=self.vpc, description="Functions of extentflow"
-        )
-        self._brokers = ec2.SecurityGroup.from_security_group_id(
-            self, "Brokers", settings.cluster_security_group_id
-        )
         self._broker_ports = stage.cluster.ports
-        self._let_in(self.security_group, "Functions of extentflow")
+        self._client = settings.client_security_group_id
+        self.security_group = self._given() if self._client else self._made()
         self.subnets = self._subnets(settings.placed(config.FUNCTIONS))
         self._doors = self._make_endpoints(stage)
 
@@ -82,17 +78,19 @@ class Network(Construct):
 
     def admit(
         self, scope: Construct, description: str, *, ports: Iterable[int]
-    ) -> ec2.SecurityGroup:
-        """Return a security group in `scope` that may connect to brokers.
+    ) -> ec2.ISecurityGroup:
+        """Return a security group that may connect to brokers: the given one, or one in `scope`.
 
-        Its other outbound traffic is limited to `ports`.
+        Of the latter, other outbound traffic is limited to `ports`.
         """
+        if self._client:
+            return self.security_group
         made = ec2.SecurityGroup(
             scope, "Group", vpc=self.vpc, description=description, allow_all_outbound=False
         )
-        self._let_in(made, description)
+        brokers = self._let_in(made, description)
         for port in self._broker_ports:
-            made.add_egress_rule(self._brokers, ec2.Port.tcp(port), "Brokers")
+            made.add_egress_rule(brokers, ec2.Port.tcp(port), "Brokers")
         for port in sorted(ports):
             made.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Stores and services")
         return made
@@ -111,10 +109,29 @@ class Network(Construct):
         if callers:
             raise Misconfigured([f"{_call(names)} {what}" for what, names in callers.items()])
 
-    def _let_in(self, group: ec2.ISecurityGroup, description: str) -> None:
-        """Allow a group to connect to the brokers' security group."""
+    def _given(self) -> ec2.ISecurityGroup:
+        """Return the functions' group that the brokers admit already; others keep its rules."""
+        return ec2.SecurityGroup.from_security_group_id(self, "Client", self._client, mutable=False)
+
+    def _made(self) -> ec2.ISecurityGroup:
+        """Create the functions' group, which the brokers' group admits."""
+        description = "Functions of extentflow"
+        made = ec2.SecurityGroup(self, "Functions", vpc=self.vpc, description=description)
+        self._let_in(made, description)
+        return made
+
+    def _let_in(self, group: ec2.ISecurityGroup, description: str) -> ec2.ISecurityGroup:
+        """Allow a group to connect to the brokers' security group, and return the latter."""
+        brokers = self._brokers
         for port in self._broker_ports:
-            self._brokers.add_ingress_rule(group, ec2.Port.tcp(port), description)
+            brokers.add_ingress_rule(group, ec2.Port.tcp(port), description)
+        return brokers
+
+    @cached_property
+    def _brokers(self) -> ec2.ISecurityGroup:
+        return ec2.SecurityGroup.from_security_group_id(
+            self, "Brokers", self.settings.cluster_security_group_id
+        )
 
     def _make_endpoints(self, stage: config.Stage) -> ec2.SecurityGroup | None:
         """Create the stage's endpoints; return the group of the interface endpoints."""

@@ -96,6 +96,7 @@ def _network(stage: Stage, network: config.Network) -> PlannedNetwork:
     return PlannedNetwork(
         vpc_id=network.vpc_id,
         cluster_security_group_id=network.cluster_security_group_id,
+        client_security_group_id=network.client_security_group_id,
         subnets=tuple(
             PlannedSubnet(
                 id=one.id,

@@ -7,6 +7,7 @@ from constructs import Construct
 
 from extentflow.config.secrets import Reference
 
+from . import encryption
 from .grants import Grant
 
 PROVIDER = "secretsmanager"
@@ -45,8 +46,9 @@ def read(scope: Construct, names: Iterable[str], key_arns: Iterable[str]) -> Ite
 def decrypt(key_arns: Iterable[str]) -> Iterator[Grant]:
     """Yield permission to decrypt secrets with these keys, if there are any."""
     if keys := tuple(key_arns):
-        yield Grant(
-            "DecryptSecrets", "secrets are encrypted with these keys", ("kms:Decrypt",), keys
+        why = "secrets are encrypted with these keys"
+        yield from encryption.through(
+            Grant("DecryptSecrets", why, ("kms:Decrypt",), keys), PROVIDER
         )
 
 

@@ -47,8 +47,13 @@ class ExtentflowStack(cdk.Stack):
             description="extentflow: objects from S3 into Kafka, exactly once",
             env=cdk.Environment(account=stage.account, region=stage.region),
             termination_protection=stage.termination_protection,
-            # Code below a prefix of its own, to which permission to read it can be limited.
-            synthesizer=cdk.DefaultStackSynthesizer(bucket_prefix=f"{_NAME.format(stage.name)}/"),
+            synthesizer=cdk.DefaultStackSynthesizer(
+                # None: that of CDK's context, or CDK's own.
+                qualifier=stage.qualifier,
+                file_assets_bucket_name=stage.assets_bucket,
+                # Code below a prefix of its own, to which permission to read it can be limited.
+                bucket_prefix=f"{_NAME.format(stage.name)}/",
+            ),
         )
         for flag, on in VERSIONED.items():
             self.node.set_context(flag, on)

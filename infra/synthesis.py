@@ -39,6 +39,7 @@ def synthesise(*stages: Stage, project: Project | None = None) -> None:
         context = settings.get("context", {}) | kept(found.home)
         app = cdk.App(outdir=output, context=context, analytics_reporting=False)
         cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+        keep_apart(stages)
         for stage in choose(stages, app.node.try_get_context("stage")):
             ExtentflowStack(app, stage=stage, project=found)
     except Misconfigured as exc:
@@ -57,6 +58,22 @@ def choose(stages: Sequence[Stage], name: str | None) -> Sequence[Stage]:
         known = ", ".join(stage.name for stage in stages)
         raise Misconfigured(f"no stage {name}; defined are {known}")
     return found
+
+
+def keep_apart(stages: Sequence[Stage]) -> None:
+    """Raise Misconfigured with the stages that would be one stack, or one application in Kafka."""
+    problems: list[str] = []
+    for number, one in enumerate(stages):
+        for other in stages[:number]:
+            if one.name == other.name:
+                problems.append(f"{one}: name: two stages have it; write another")
+            elif one.same_app(other):
+                problems.append(
+                    f"{one}: app_id: {other} has it too, for the same cluster: they would stop each"
+                    " other's transactions; write another"
+                )
+    if problems:
+        raise Misconfigured(problems)
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -105,6 +105,14 @@ def test_a_new_bucket_is_private_encrypted_versioned_and_kept(templates: Templat
     )
 
 
+def test_a_bucket_that_stays_keeps_its_policy(templates: Templates) -> None:
+    """Without it, the bucket would take requests without TLS."""
+    (policy,) = templates("plain").find_resources("AWS::S3::BucketPolicy").values()
+
+    assert policy["DeletionPolicy"] == "RetainExceptOnCreate"
+    assert policy["UpdateReplacePolicy"] == "Retain"
+
+
 def test_a_new_bucket_notifies_the_queue_after_its_policy_exists(bench: Bench) -> None:
     bucket = Bucket(name="landing", announced=BucketNotification.DIRECT)
     template = bench.template(replace(PLAIN, buckets=(bucket,)))
@@ -310,7 +318,7 @@ def test_a_bucket_of_another_account_announces_through_the_bus_or_to_the_queue(
                 announced=BucketNotification.ELSEWHERE,
                 account="4444-5555",
             ),
-            "landing: account='4444-5555': write twelve digits",
+            "buckets[landing].account=4444-5555: write twelve digits",
         ),
     ],
 )

@@ -1,8 +1,11 @@
 """What a company's rules ask of every resource: tags, logs that stay, protection of the stack."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import aws_cdk as cdk
 import pytest
 from aws_cdk.assertions import Template
 from tests.infra.conftest import Templates
@@ -11,6 +14,7 @@ from tests.support.synthesis import (
     EXISTING,
     NEW_BROKERS,
     ON_SPARK,
+    QUICK,
     STAGES,
     Bench,
     of_type,
@@ -118,6 +122,53 @@ def test_logs_that_a_service_delivers_need_no_part_of_the_accounts_policy(
 def test_a_stack_is_protected_where_the_stage_says_so(bench: Bench) -> None:
     assert bench.stack(replace(EXISTING, termination_protection=True)).termination_protection
     assert not bench.stack(EXISTING).termination_protection
+
+
+def test_a_locked_down_account_names_boundary_qualifier_and_bucket(
+    bench: Bench, tmp_path: Path
+) -> None:
+    context = {
+        "@aws-cdk/core:permissionsBoundary": {"name": "company-${Qualifier}"},
+        "@aws-cdk/core:bootstrapQualifier": "company",
+    }
+    app = cdk.App(context=QUICK | context, outdir=str(tmp_path / "cdk.out"))
+    bucket = "acme-assets-eu-central-1"
+    usual = replace(ON_SPARK, buckets=EXISTING.buckets)
+    stages = [usual, replace(usual, name="apart", qualifier="team", assets_bucket=bucket)]
+
+    stacks = [bench.stack(one, app) for one in stages]
+    app.synth()
+
+    assets = {"company": "cdk-company-assets-${AWS::AccountId}-eu-central-1", "team": bucket}
+    for stack, (qualifier, place) in zip(stacks, assets.items(), strict=True):
+        template = Template.from_stack(stack)
+        version = template.to_json()["Parameters"]["BootstrapVersion"]["Default"]
+        assert version == f"/cdk-bootstrap/{qualifier}/version"
+        roles = of_type(template, "AWS::IAM::Role")
+        boundaries = {json.dumps(one.get("PermissionsBoundary")) for one in roles.values()}
+        (boundary,) = boundaries
+        assert f":policy/company-{qualifier}" in boundary
+        manifest = json.loads((tmp_path / f"cdk.out/{stack.artifact_id}.assets.json").read_text())
+        targets = [
+            one for asset in manifest["files"].values() for one in asset["destinations"].values()
+        ]
+        assert {one["bucketName"] for one in targets} == {place}
+        roles_used = {one["assumeRoleArn"] for one in targets}
+        assert all(f"role/cdk-{qualifier}-file-publishing-role-" in one for one in roles_used)
+        code = of_type(template, "AWS::Lambda::Function").values()
+        assert {json.dumps(one["Code"].get("S3Bucket")) for one in code} <= {
+            json.dumps({"Fn::Sub": place}),
+            json.dumps(place),
+            "null",
+        }
+        (fetched,) = (
+            statement["Resource"]
+            for one in roles.values()
+            for policy in one["Policies"]
+            for statement in policy["PolicyDocument"]["Statement"]
+            if statement.get("Sid") == "FetchCode"
+        )
+        assert place in json.dumps(fetched)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from infra.config import Auth, Bucket, Cluster, Stage
+from infra.config import Auth, Bucket, Cluster, Receiver, Stage
 from infra.stages import STAGES
-from infra.synthesis import choose
+from infra.synthesis import choose, keep_apart
 from tests.support.synthesis import CLUSTER_ARN, EXISTING, IN_A_VPC, PLAIN, SECRET_ARN
 
 from extentflow.errors import Misconfigured
@@ -31,6 +31,65 @@ def test_an_unknown_stage_is_reported_with_the_defined_ones() -> None:
 def test_without_a_name_all_stages_are_synthesised() -> None:
     assert choose((PLAIN, IN_A_VPC), None) == [PLAIN, IN_A_VPC]
     assert choose((PLAIN, IN_A_VPC), "vpc") == [IN_A_VPC]
+
+
+def test_stages_of_one_name_or_of_one_application_in_a_cluster_are_refused() -> None:
+    """They would be one stack, or stop each other's transactions."""
+    by_arn = replace(IN_A_VPC.cluster, bootstrap_servers="")
+    some = Cluster(bootstrap_servers=" broker-2:9092", auth=Auth.NONE)
+    refused = (
+        (PLAIN, replace(PLAIN, app_id="another"), "stage plain: name: two stages have it"),
+        (IN_A_VPC, replace(IN_A_VPC, name="two", cluster=by_arn), "stage two: app_id: stage vpc"),
+        (PLAIN, replace(PLAIN, name="two", cluster=some), "stage two: app_id: stage plain has it"),
+    )
+
+    for first, second, reported in refused:
+        with pytest.raises(Misconfigured, match=reported):
+            keep_apart((first, second))
+    keep_apart((PLAIN, IN_A_VPC, replace(PLAIN, name="two", app_id="another")))
+
+
+FAR_KEY = "arn:aws:kms:eu-west-1:111122223333:key/1"
+FAR_TOPIC = "arn:aws:sns:eu-west-1:111122223333:alarms"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reported"),
+    [
+        ({"region": ""}, "region=: AWS has no such region; write one, such as eu-central-1"),
+        ({"region": "eu-centrl-1"}, "region=eu-centrl-1: AWS has no such region; write eu-central"),
+        ({"account": "1111"}, "account=1111: write twelve digits"),
+        ({"table": "arn:aws:dynamodb:eu-central-1:111122223333:table/x"}, "write the table's name"),
+        ({"alarm_topic_arn": FAR_TOPIC}, f"alarm_topic_arn={FAR_TOPIC}: it is in eu-west-1; write"),
+        ({"alarm_topic_arn": SECRET_ARN}, "the ARN of another resource, arn:aws:sns:eu-central-1"),
+        ({"event_bus": CLUSTER_ARN}, f"event_bus={CLUSTER_ARN}: write the ARN of another"),
+        ({"secret_key_arns": (FAR_KEY, CLUSTER_ARN)}, f"secret_key_arns[1]={CLUSTER_ARN}: write"),
+        ({"qualifier": "much-too-long"}, "qualifier=much-too-long: write 1 to 10 letters"),
+        (
+            {"cluster": replace(IN_A_VPC.cluster, arn=CLUSTER_ARN.replace("central", "west"))},
+            "it is in eu-west-1; write one of eu-central-1, the stage's region",
+        ),
+        (
+            {"cluster": replace(IN_A_VPC.cluster, arn=SECRET_ARN)},
+            f"cluster.arn={SECRET_ARN}: write the ARN of another resource, arn:aws:kafka",
+        ),
+        (
+            {"receiver": Receiver(secret_arn=SECRET_ARN.removesuffix("-AbCdEf"))},
+            ":secret:AmazonMSK_events: the ARN is cut off; write all of it",
+        ),
+        (
+            {"buckets": (Bucket(name="landing", kms_key_arn=FAR_TOPIC),)},
+            "buckets[landing].kms_key_arn=",
+        ),
+    ],
+)
+def test_a_text_of_another_kind_is_refused_with_stage_and_setting(
+    changes: dict[str, Any], reported: str
+) -> None:
+    (problem,) = problems(replace(PLAIN, **changes))
+
+    assert problem.startswith("stage plain: ")
+    assert reported in problem
 
 
 @pytest.mark.parametrize(

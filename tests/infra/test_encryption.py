@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from aws_cdk.assertions import Template
-from infra.config import Bucket, BucketNotification, Stage, Unmatched
+from infra.config import Auth, Bucket, BucketNotification, Cluster, Stage, Unmatched
 from tests.support.synthesis import (
     BEHIND_WAF,
     IN_A_VPC,
     KEY_ARN,
     ON_SPARK,
     PLAIN,
+    SECRET_ARN,
     Bench,
     allowed,
     of_type,
@@ -137,6 +138,34 @@ def test_functions_use_the_key_through_the_services_that_they_call(
         assert {*found["DecryptObjects"]["Resource"]} == {KEY_ARN, OWN_KEY}
 
 
+def test_other_keys_are_used_through_the_service_that_needs_them(bench: Bench) -> None:
+    far = KEY_ARN.replace("eu-central-1", "us-east-1")
+    scram = Cluster(
+        bootstrap_servers="b:9096", auth=Auth.SCRAM, secret_arn=SECRET_ARN, secret_key_arn=KEY_ARN
+    )
+    elsewhere = BucketNotification.ELSEWHERE
+    distant = Bucket(name="distant", exists=True, announced=elsewhere, kms_key_arn=far)
+    stage = replace(
+        with_key(PLAIN), cluster=scram, buckets=(*BUCKETS, distant), secret_key_arns=(OWN_KEY,)
+    )
+    template = bench.template(stage)
+
+    used = {
+        one["Sid"]: one["Condition"]["StringEquals"]["kms:ViaService"]
+        for service in ("worker", "receiver")
+        for one in statements(template, service)
+        if "kms:Decrypt" in one["Action"] and one["Sid"] not in ("DecryptVariables", "UseStageKey")
+    }
+
+    own, secrets = "s3.eu-central-1.amazonaws.com", "secretsmanager.eu-central-1.amazonaws.com"
+    assert used == {
+        "DecryptObjects": [own],
+        "DecryptObjects1": ["s3.us-east-1.amazonaws.com"],
+        "DecryptSecrets": [secrets],
+        "DecryptBrokerCredentials": [secrets],
+    }
+
+
 def test_every_role_of_a_function_with_variables_may_decrypt_them(bench: Bench) -> None:
     """Also that of CDK's framework, which no grant of this project describes."""
     template = bench.template(with_key(PLAIN))
@@ -196,15 +225,15 @@ def test_the_keys_policy_admits_every_service_that_calls_kms_itself(bench: Bench
     [
         (
             {"kms_key_arn": KEY_ARN.replace("eu-central-1", "eu-west-1")},
-            "services of eu-central-1 need a key there",
+            "it is in eu-west-1; write one of eu-central-1, the stage's region",
         ),
         (
             {"kms_key_arn": "arn:aws:kms:eu-central-1:111122223333:alias/data"},
-            "policies name no alias; write the key's ARN",
+            "write the ARN of another resource, arn:aws:kms:eu-central-1:ACCOUNT:key/...",
         ),
         (
             {"secret_key_arns": ("arn:aws:kms:eu-central-1:111122223333:alias/data",)},
-            "policies name no alias",
+            "secret_key_arns[0]=arn:aws:kms:eu-central-1:111122223333:alias/data: write the ARN of",
         ),
         ({"kms_key_arn": "data"}, "kms_key_arn=data: write a complete ARN"),
     ],

@@ -11,6 +11,7 @@ from tests.infra.conftest import Templates
 from tests.support.synthesis import (
     IN_A_VPC,
     IN_VPC,
+    ON_SPARK,
     SECRET_ARN,
     STAGES,
     Bench,
@@ -246,6 +247,24 @@ def test_brokers_let_functions_in_at_their_port(templates: Templates) -> None:
         "AWS::EC2::SecurityGroupIngress",
         {"GroupId": "sg-0a1b2c3d", "FromPort": 9098, "ToPort": 9098, "IpProtocol": "tcp"},
     )
+
+
+def test_a_group_that_brokers_admit_already_is_used_as_it_is(bench: Bench) -> None:
+    assert ON_SPARK.network is not None
+    network = replace(
+        ON_SPARK.network, client_security_group_id="sg-0c11e0", cluster_security_group_id=""
+    )
+
+    template = bench.template(replace(ON_SPARK, network=network))
+
+    for service in IN_VPC:
+        assert function(template, service)["VpcConfig"]["SecurityGroupIds"] == ["sg-0c11e0"]
+    (spark,) = of_type(template, "AWS::EMRServerless::Application").values()
+    assert spark["NetworkConfiguration"]["SecurityGroupIds"] == ["sg-0c11e0"]
+    (made,) = of_type(template, "AWS::EC2::SecurityGroup").values()
+    assert made["GroupDescription"] == "Interface endpoints of extentflow"
+    template.resource_count_is("AWS::EC2::SecurityGroupIngress", 0)
+    template.resource_count_is("AWS::EC2::SecurityGroupEgress", 0)
 
 
 def test_gateways_and_interface_endpoints_serve_the_subnets(templates: Templates) -> None:

@@ -207,7 +207,12 @@ def test_a_new_cluster_needs_three_zones_and_nothing_of_an_existing_one() -> Non
     stage = replace(
         NEW_BROKERS,
         cluster=Cluster(arn=CLUSTER_ARN, auth=Auth.SCRAM, created=NewCluster()),
-        network=replace(network, subnets=network.subnets[:2], cluster_security_group_id="sg-1"),
+        network=replace(
+            network,
+            subnets=network.subnets[:2],
+            cluster_security_group_id="sg-1",
+            client_security_group_id="sg-2",
+        ),
     )
 
     with pytest.raises(Misconfigured) as caught:
@@ -216,4 +221,5 @@ def test_a_new_cluster_needs_three_zones_and_nothing_of_an_existing_one() -> Non
     reported = "\n".join(caught.value.problems)
     assert "the stack creates it, with auth=iam; leave out the rest" in reported
     assert "brokers need network.subnets in 3 zones; 2 listed" in reported
-    assert "the stack creates the brokers' group; remove it" in reported
+    for name in ("cluster_security_group_id", "client_security_group_id"):
+        assert f"network.{name}: the stack creates the brokers' group; remove it" in reported

@@ -114,7 +114,8 @@ def decrypting(template: Template, secret: str) -> set[str]:
                 {
                     key
                     for one in given
-                    if "kms:Decrypt" in one["Action"] and "Condition" not in one
+                    if "kms:Decrypt" in one["Action"]
+                    and "secretsmanager." in str(one.get("Condition", "secretsmanager."))
                     for key in one["Resource"]
                 }
             )

@@ -39,6 +39,7 @@ DEV = PlannedStage(
     network=PlannedNetwork(
         vpc_id="vpc-0a1b2c3d4e5f60718",
         cluster_security_group_id="sg-0a1b2c3d4e5f60718",
+        client_security_group_id="",
         subnets=(
             PlannedSubnet(
                 id=SUBNETS[0],

@@ -141,6 +141,23 @@ def test_a_cluster_that_the_stack_creates_is_not_looked_for() -> None:
     assert failed(examined("empty", answers, stage)) == []
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"UserIdGroupPairs": [{"GroupId": "sg-0c11e0"}], "IpRanges": []},
+        {"IpRanges": [{"CidrIp": "10.0.0.0/8"}]},
+    ],
+)
+def test_a_given_group_that_the_brokers_admit_is_accepted(source: dict[str, Any]) -> None:
+    rule = {"IpProtocol": "tcp", "FromPort": 9098, "ToPort": 9098, **source}
+    answers = described("ec2.describe_security_groups", IpPermissions=[rule])
+
+    found = examined("empty", answers, planned(client_security_group_id="sg-0c11e0"))
+
+    assert failed(found) == []
+    assert "functions' group" in {one.check for one in found}
+
+
 def described(key: str, **changes: Any) -> Answers:  # noqa: ANN401 - JSON
     """Return the empty account's answer, of which the first listed item has other members."""
     service, _, operation = key.rpartition(".")
@@ -539,6 +556,13 @@ FAULTS: Mapping[str, Case] = {
         "brokers' group",
         "is in vpc-other",
         "cluster_security_group_id",
+    ),
+    "a given group that the brokers do not admit": (
+        {},
+        planned(client_security_group_id="sg-0c11e0"),
+        "brokers' group",
+        "sg-0a1b2c3d4e5f60718 does not admit sg-0c11e0 on port 9098",
+        "--port 9098 --source-group sg-0c11e0`",
     ),
     "no group of brokers": (
         {("ec2", "describe_security_groups"): refused("InvalidGroup.NotFound")},

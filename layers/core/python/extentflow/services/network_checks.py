@@ -43,6 +43,7 @@ _CALLED, _CALLED_FOR_SPARK = ("sqs", "events"), ("emr-serverless", "logs")
 _PERHAPS_CALLED = ("secretsmanager", "sts", "kms", "glue")
 _BY_FUNCTIONS, _BY_SPARK = ("sqs", "emr-serverless"), ("logs",)
 NO_VPC = "correct network.vpc_id, region or credentials"
+_BROKERS_GROUP, _CLIENT_GROUP = "cluster_security_group_id", "client_security_group_id"
 _NOT_FOUND = ("InvalidVpcID.NotFound", "InvalidSubnetID.NotFound", "InvalidGroup.NotFound")
 
 
@@ -79,7 +80,7 @@ class NetworkChecks:
                 ("subnets", self._subnets),
                 ("routes", self._routes),
                 *((("shared VPC", self._shared),) if self._owner else endpoints),
-                ("brokers' group", self._brokers),
+                ("groups", self._groups),
             )
         )
 
@@ -428,33 +429,69 @@ class NetworkChecks:
         )
         return "problem", fact, remedy
 
-    def _brokers(self) -> Iterator[Finding]:
-        group = self.network.cluster_security_group_id
-        if not group:  # the stack creates it
-            return
+    def _groups(self) -> Iterator[Finding]:
+        for kind, name in (("brokers'", _BROKERS_GROUP), ("functions'", _CLIENT_GROUP)):
+            group = getattr(self.network, name)
+            if group:  # the stack creates the others
+                yield self._group(f"{kind} group", name, group)
+
+    def _group(self, check: str, name: str, group: str) -> Finding:
         answer = self.calls.find("ec2", "describe_security_groups", _NOT_FOUND, GroupIds=[group])
-        groups = answer["SecurityGroups"] if answer else ()
-        vpcs = {one["VpcId"] for one in groups}
+        found = answer["SecurityGroups"] if answer else []
+        vpcs = {one["VpcId"] for one in found}
         # In a shared VPC, AWS does not show the groups of other accounts.
         hidden = {f"{self._owner} or another that shares the VPC"} if self._owner else set()
-        owners = {one["OwnerId"] for one in groups} or hidden
-        if others := sorted(owners - {self.account}):
-            fact = (
-                f"{group} is not of this account, but of {', '.join(others)}: the stage may not"
-                " add a rule to it that admits its functions"
-            )
-            remedy = (
-                "deploy into the account of the brokers, or give brokers of this account a group"
-                " of their own, as network.cluster_security_group_id"
-            )
-            yield Finding("brokers' group", "problem", fact, remedy)
-        elif self.network.vpc_id in vpcs:
-            yield Finding("brokers' group", "ok", group)
-        else:
+        owners = {one["OwnerId"] for one in found} or hidden
+        others = ", ".join(sorted(owners - {self.account}))
+        if others and name == _BROKERS_GROUP:
+            return self._foreign_brokers(check, group, others)
+        if self.network.vpc_id not in vpcs:
             where = f"in {', '.join(vpcs)}" if vpcs else "not in this account and region"
             fact = f"{group} is {where}, the stage in {self.network.vpc_id}"
-            remedy = "correct network.cluster_security_group_id"
-            yield Finding("brokers' group", "problem", fact, remedy)
+            return Finding(check, "problem", fact, f"correct network.{name}")
+        closed = self._closed(found) if name == _BROKERS_GROUP else []
+        if not closed:
+            return Finding(check, "ok", group)
+        client, ports = self.network.client_security_group_id, ", ".join(map(str, closed))
+        remedy = "; ".join(
+            f"its owner runs `aws ec2 authorize-security-group-ingress --group-id {group}"
+            f" --protocol tcp --port {port} --source-group {client}`"
+            for port in closed
+        )
+        return Finding(check, "problem", f"{group} does not admit {client} on port {ports}", remedy)
+
+    def _foreign_brokers(self, check: str, group: str, owners: str) -> Finding:
+        """Return what a brokers' group of another account, whose rules AWS hides, needs."""
+        if client := self.network.client_security_group_id:
+            fact = f"{group} is of {owners}: its rules are not shown"
+            return Finding(check, "warning", fact, f"its owner says whether it admits {client}")
+        fact = (
+            f"{group} is not of this account, but of {owners}: the stage may not add a rule to it"
+            " that admits its functions"
+        )
+        remedy = (
+            "set network.client_security_group_id to a group that it admits already, or deploy into"
+            " the account of the brokers"
+        )
+        return Finding(check, "problem", fact, remedy)
+
+    def _closed(self, groups: Iterable[Mapping[str, Any]]) -> list[int]:
+        """Return the brokers' ports that their groups do not open to a given group of clients."""
+        client, used = self.network.client_security_group_id, self.network.function_subnets
+        rules = [rule for one in groups for rule in one["IpPermissions"]]
+        ports = {int(server.rpartition(":")[2]) for server in self.stage.cluster.servers}
+        blocks = [
+            self._found_subnets[one]["CidrBlock"] for one in used if one in self._found_subnets
+        ]
+
+        def opened(port: int) -> bool:
+            own = [rule for rule in rules if _opens(rule, port)]
+            named = {pair["GroupId"] for rule in own for pair in rule.get("UserIdGroupPairs", ())}
+            ranges = [block["CidrIp"] for rule in own for block in rule["IpRanges"]]
+            lists = any(rule.get("PrefixListIds") for rule in own)  # not read here
+            return client in named or lists or all(_covered(one, ranges) for one in blocks)
+
+        return [port for port in sorted(ports) if client and not opened(port)]
 
 
 def dns_attributes_off(calls: AwsCalls, vpc: str) -> list[str]:

@@ -33,11 +33,13 @@ class PlannedSubnet:
 class PlannedNetwork:
     """The VPC of a stage; `interfaces` are the ids of the subnets of each new interface endpoint.
 
-    `gateways` are the services of new gateway endpoints.
+    `gateways` are the services of new gateway endpoints. With `client_security_group_id`, which
+    the brokers admit already, the stack adds no rules to theirs.
     """
 
     vpc_id: str
     cluster_security_group_id: str
+    client_security_group_id: str
     subnets: tuple[PlannedSubnet, ...]
     gateways: tuple[str, ...]
     interfaces: Mapping[str, tuple[str, ...]]
