@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jsii
-from aws_cdk import ArnFormat, CfnResource, Duration, RemovalPolicy, Stack
+from aws_cdk import CfnResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from aws_cdk.interfaces.aws_s3 import IBucketRef
@@ -29,8 +30,9 @@ from .announced import Announced, announced, filter_value, patterns
 from .config import BucketNotification
 from .declared import DeclaredConnector
 from .findings import explain
-from .functions import answer_within
+from .functions import answer_within, write
 from .grants import Grant, role
+from .kept_logs import KeptLogs
 from .queues import WorkQueue
 
 CREATED = "s3:ObjectCreated:*"
@@ -43,8 +45,6 @@ DEFAULT_BUS = "default"  # of every account; S3 sends there
 HANDLER = "BucketNotificationsHandler"
 # CloudFormation waits this long for it. A later attempt would write what was rolled back.
 ANSWERED_WITHIN = Duration.hours(1)
-# CloudFormation shortens long names of stacks in those of the functions that it names.
-STACK_NAME_KEPT = 24
 
 
 class Buckets(Construct):
@@ -222,7 +222,8 @@ class Buckets(Construct):
 
     def _switch_on(self, buckets: Sequence[config.Bucket]) -> None:
         """Add notifications to existing buckets, beside those that they have."""
-        switch_role = self._switch_role(buckets)
+        log = KeptLogs.of(self._stage).group(self, "SwitchLog")
+        switch_role = self._switch_role(buckets, log)
         for bucket in buckets:
             existing = s3.Bucket.from_bucket_attributes(
                 self,
@@ -240,9 +241,11 @@ class Buckets(Construct):
                     existing.add_event_notification(
                         s3.EventType.OBJECT_CREATED, queue, *(filters if prefix else ())
                     )
-        answer_within(self, _handler(self).ref, period=ANSWERED_WITHIN)
+        handler = _handler(self)
+        handler.add_property_override("LoggingConfig", {"LogGroup": log.log_group_name})
+        answer_within(self, handler.ref, period=ANSWERED_WITHIN)
 
-    def _switch_role(self, buckets: Sequence[config.Bucket]) -> iam.Role:
+    def _switch_role(self, buckets: Sequence[config.Bucket], log: logs.LogGroup) -> iam.Role:
         """Return the role of CDK's handler, for these buckets only."""
         grant = Grant(
             "SwitchAnnouncementsOn",
@@ -250,25 +253,11 @@ class Buckets(Construct):
             ("s3:GetBucketNotification", "s3:PutBucketNotification"),
             tuple(arn_of(self, bucket.name) for bucket in buckets),
         )
-        stack = Stack.of(self)
-        logs = stack.format_arn(
-            service="logs",
-            resource="log-group",
-            resource_name=f"/aws/lambda/{stack.stack_name[:STACK_NAME_KEPT]}*",
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
-        log = Grant(
-            "WriteLog",
-            "what the handler prints, for example which bucket refused it",
-            ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"),
-            (logs,),
-            wildcard="CloudFormation names the handler, and Lambda its log group after it",
-        )
         return role(
             self,
             description="Adds notifications to existing buckets",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            grants=(grant, log),
+            grants=(grant, write(log)),
             policy_name="Function",
         )
 

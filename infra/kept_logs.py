@@ -11,6 +11,8 @@ from aws_cdk import Aws, Fn, RemovalPolicy
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from .config import Stage
+
 DELIVERED = "/aws/vendedlogs/extentflow"
 
 
@@ -21,6 +23,11 @@ class KeptLogs:
     days: int
     stay: bool
     key_arn: str | None = None
+
+    @classmethod
+    def of(cls, stage: Stage) -> "KeptLogs":
+        """Return how a stage keeps its logs."""
+        return cls(days=stage.log_days, stay=stage.logs_stay, key_arn=stage.kms_key_arn)
 
     def group(
         self, scope: Construct, construct_id: str, *, name: str | None = None

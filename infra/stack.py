@@ -60,7 +60,7 @@ class ExtentflowStack(cdk.Stack):
         for key, value in stage.tags.items():
             cdk.Tags.of(self).add(key, value)
         self.template_options.metadata = plan(stage, connectors).metadata()
-        logs = KeptLogs(days=stage.log_days, stay=stage.logs_stay, key_arn=stage.kms_key_arn)
+        logs = KeptLogs.of(stage)
         self._brokers: Brokers | None = None
         if stage.cluster.created is not None:
             self._brokers = Brokers(self, "Brokers", stage=stage, logs=logs)

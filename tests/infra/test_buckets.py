@@ -157,7 +157,14 @@ def test_only_buckets_that_exist_may_be_changed(templates: Templates) -> None:
 
     statement, log = role["Policies"][0]["PolicyDocument"]["Statement"]
     assert log["Sid"] == "WriteLog"
-
+    (handler,) = (
+        one
+        for one in of_type(templates("existing"), "AWS::Lambda::Function").values()
+        if one["Role"]["Fn::GetAtt"][0].startswith("BucketsRole")
+    )
+    (group,) = handler["LoggingConfig"].values()
+    assert log["Resource"] == {"Fn::GetAtt": [group["Ref"], "Arn"]}
+    assert group["Ref"] in of_type(templates("existing"), "AWS::Logs::LogGroup")
     assert statement["Action"] == ["s3:GetBucketNotification", "s3:PutBucketNotification"]
     assert statement["Resource"] == ["arn:aws:s3:::landing", "arn:aws:s3:::direct"]
 

@@ -179,4 +179,5 @@ def test_what_is_no_secret_is_found_at_synthesis(bench: Bench) -> None:
     found = problems(bench, replace(PLAIN, cluster=cluster))
 
     assert any("settings: kafka.sasl.password=" in problem for problem in found)
-    assert all("secretsmanager:name:key" in problem for problem in found)
+    assert any("secretsmanager:name:key" in problem for problem in found)
+    assert any("cluster.secret_arn=" in problem for problem in found)

@@ -598,7 +598,8 @@ def in_zones(*zones: str | None) -> Stage:
     )
     assert ON_SPARK.network is not None
     network = replace(ON_SPARK.network, subnets=subnets)
-    return replace(ON_SPARK, region="ap-northeast-1", network=network)
+    cluster = replace(ON_SPARK.cluster, arn=CLUSTER_ARN.replace("eu-central-1", "ap-northeast-1"))
+    return replace(ON_SPARK, region="ap-northeast-1", cluster=cluster, network=network)
 
 
 def test_runs_use_subnets_in_zones_of_emr_serverless_only(bench: Bench) -> None:
@@ -633,7 +634,7 @@ def test_a_zone_that_emr_serverless_lacks_is_rejected(
 
 def test_zones_matter_only_where_spark_runs_and_a_region_lacks_one() -> None:
     replace(in_zones(None), spark=None).check()
-    replace(in_zones(None), region="eu-central-1").check()
+    replace(in_zones(None), region="eu-central-1", cluster=ON_SPARK.cluster).check()
 
 
 def test_spark_needs_a_network() -> None:

@@ -158,6 +158,12 @@ def test_a_given_group_that_the_brokers_admit_is_accepted(source: dict[str, Any]
     assert "functions' group" in {one.check for one in found}
 
 
+def test_a_given_group_needs_no_group_of_the_brokers() -> None:
+    stage = planned(client_security_group_id="sg-0c11e0", cluster_security_group_id="")
+
+    assert failed(examined("empty", stage=stage)) == []
+
+
 def described(key: str, **changes: Any) -> Answers:  # noqa: ANN401 - JSON
     """Return the empty account's answer, of which the first listed item has other members."""
     service, _, operation = key.rpartition(".")

@@ -406,9 +406,9 @@ class AccountChecks:
             )
             yield f"Kafka {version}", remedy
         groups = provisioned["BrokerNodeGroupInfo"].get("SecurityGroups", [])
-        network = stage.network
-        if network and groups and network.cluster_security_group_id not in groups:
-            fact = f"its brokers have {', '.join(groups)}, not {network.cluster_security_group_id}"
+        named = stage.network.cluster_security_group_id if stage.network else ""
+        if named and groups and named not in groups:
+            fact = f"its brokers have {', '.join(groups)}, not {named}"
             yield fact, f"write cluster_security_group_id={groups[0]!r}"
         brokers = self._calls.call("kafka", "get_bootstrap_brokers", ClusterArn=stage.cluster.arn)
         known = {
