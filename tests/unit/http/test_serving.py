@@ -72,7 +72,7 @@ def status(connection: socket.socket) -> int:
     # Without a buffer: what a buffer has read of the next response ends with it.
     reader = connection.makefile("rb", buffering=0)
     found = reader.readline()
-    left = int(http.client.parse_headers(reader).get("Content-Length", "0"))  # type: ignore[arg-type]
+    left = int(http.client.parse_headers(reader).get("Content-Length", "0"))
     while left and (part := reader.read(left)):
         left -= len(part)
     return int(found.split()[1]) if found else 0
