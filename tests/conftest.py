@@ -3,8 +3,10 @@
 import gc
 import os
 from collections.abc import Generator, Iterator
+from functools import lru_cache
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, settings
 from tests.support.golden import (
     golden,
@@ -19,6 +21,17 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_sessionfinish",
 ]
+
+_read = JSONFileLoader.load_file
+
+
+@lru_cache(maxsize=256)
+def _description(path: str) -> object:
+    return _read(JSONFileLoader(), path)
+
+
+# Hundreds of tests make a session of boto3, and each would parse the same descriptions of services.
+pytest.MonkeyPatch().setattr(JSONFileLoader, "load_file", lambda _self, path: _description(path))
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
