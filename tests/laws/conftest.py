@@ -4,10 +4,14 @@ import pytest
 from tests.laws.cases import CASES
 from tests.laws.laws import FormatCase, Sample
 
-# CSV in compressed blocks takes half of the time. Of each such case `make test` runs these samples,
-# `make test-all` the others.
-COMPRESSED_CSV = ("csv-bgzf", "csv-bzip2", "csv-zstd", "csv-gzip")
-ALWAYS = ("quotes", "line-breaks", "bom-crlf")
+# Of cases that repeat the samples of another one by a path that differs little, `make test` runs
+# these samples, `make test-all` the others.
+IN_TEST = {
+    ("csv-bgzf", "csv-bzip2", "csv-zstd", "csv-gzip"): ("quotes", "line-breaks", "bom-crlf"),
+    ("csv-cr",): ("quotes", "one-column", "empty-fields"),
+    ("text-unvalidated",): ("not-utf8", "bom-crlf", "mixed-ends"),
+    ("utf-16-be", "utf-32-be"): ("marked", "half-a-pair", "unicode"),
+}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -24,6 +28,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _sampled(case: FormatCase, sample: Sample) -> object:
     """Return the parameters of a law."""
-    later = case.name.startswith(COMPRESSED_CSV) and not sample.name.startswith(ALWAYS)
+    later = any(
+        case.name.startswith(cases) and not sample.name.startswith(samples)
+        for cases, samples in IN_TEST.items()
+    )
     marks = [pytest.mark.variant] if later else []
     return pytest.param(case, sample, id=f"{case.name}-{sample.name}", marks=marks)

@@ -68,8 +68,13 @@ def connected(server: HttpServer) -> Iterator[socket.socket]:
 
 
 def status(connection: socket.socket) -> int:
-    """The status of the next response; 0 where the connection ended."""
-    found = connection.makefile("rb").readline()
+    """Read the next response as a whole, and no more; 0 where the connection ended."""
+    # Without a buffer: what a buffer has read of the next response ends with it.
+    reader = connection.makefile("rb", buffering=0)
+    found = reader.readline()
+    left = int(http.client.parse_headers(reader).get("Content-Length", "0"))
+    while left and (part := reader.read(left)):
+        left -= len(part)
     return int(found.split()[1]) if found else 0
 
 

@@ -7,7 +7,7 @@ Tests: unit/config/test_connector.py
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from extentflow.config.connector import ConnectorConfig
@@ -28,6 +28,9 @@ from extentflow.config.table import Key, KeyCondition, ParsedKeys, Table, declar
 from extentflow.errors import Misconfigured
 from extentflow.wording import either
 
+# Classes of options by the names of what has them.
+_Options = tuple[tuple[str, type], ...]
+
 
 def connector_table(config: Mapping[str, str] | None = None) -> Table:
     """Return the keys of connectors: their own, and those of formats and converters.
@@ -35,19 +38,29 @@ def connector_table(config: Mapping[str, str] | None = None) -> Table:
     Those of installed packages are included where `config` names them, so that a package that
     cannot be loaded is reported only by connectors that use it.
     """
+    config = config or {}
+    converters = [_converters(_converter_of(config, name)) for name in CONVERTER_PARTS]
+    formats = ((name, spec.options) for name, spec in _formats_of(config))
+    return _table(tuple(converters), tuple(formats))
+
+
+# A table has hundreds of rows, and most connectors of a process have the same ones.
+@lru_cache(maxsize=32)
+def _table(converters: tuple[_Options, ...], formats: _Options) -> Table:
+    """Return the table for the options of the converters of each part, and of the formats."""
     rows = list(declared(ConnectorConfig))
     section = "Converters with keys of their own"
-    for name, part in CONVERTER_PARTS.items():
-        for row, converters in _converter_keys(part, _converter_of(config or {}, name)):
-            says = f"{name} is {either(sorted(converters))}"
-            only = KeyCondition(name, frozenset(converters).__contains__, says)
+    for (name, part), options in zip(CONVERTER_PARTS.items(), converters, strict=True):
+        for row, having in _converter_keys(part, options):
+            says = f"{name} is {either(sorted(having))}"
+            only = KeyCondition(name, frozenset(having).__contains__, says)
             rows.append(replace(row, section=section, only=(only, *row.only)))
             section = ""
     section = "Formats"
-    for name, spec in _formats_of(config or {}):
+    for name, made in formats:
         says = f"input.format is {name} or left to the extension"
         only = KeyCondition("input.format", frozenset({None, name}).__contains__, says)
-        own = list(declared(spec.options, part=f"{name}.", section=section, only=(only,)))
+        own = list(declared(made, part=f"{name}.", section=section, only=(only,)))
         rows += own
         section = "" if own else section
     return Table(tuple(rows), ForeignKeys())
@@ -69,13 +82,18 @@ def _converter_of(config: Mapping[str, str], name: str) -> str | None:
         return None
 
 
-def _converter_keys(part: str, chosen: str | None) -> Iterator[tuple[Key, list[str]]]:
-    """Yield the keys of converters and which converters have them; those of `chosen` win."""
-    found: dict[str, tuple[Key, list[str]]] = {}
+def _converters(chosen: str | None) -> _Options:
+    """Return the built-in converters and `chosen`, which is first, where they have options."""
     named = [name for name in CONVERTERS.names() if CONVERTERS.is_built_in(name) or name == chosen]
-    for name in sorted(named, key=lambda name: name != chosen):
-        spec = _converter_spec(name)
-        for row in declared(spec.options, part=part) if spec else ():
+    specs = ((name, _converter_spec(name)) for name in sorted(named, key=lambda one: one != chosen))
+    return tuple((name, spec.options) for name, spec in specs if spec)
+
+
+def _converter_keys(part: str, converters: _Options) -> Iterator[tuple[Key, list[str]]]:
+    """Yield the keys of converters and which converters have them; those of the first one win."""
+    found: dict[str, tuple[Key, list[str]]] = {}
+    for name, options in converters:
+        for row in declared(options, part=part):
             if isinstance(row, Key):
                 aliases = tuple(each for each in row.aliases if each.name.startswith(part))
                 one = found.setdefault(row.name, (replace(row, aliases=aliases), []))
