@@ -77,7 +77,7 @@ AVOIDED_BY: Mapping[str, str] = {
     "wafv2:CreateWebACL": "front=Front.HTTP of the receiver",
 }
 
-_PARAMETER = re.compile(r"/cdk-bootstrap/(\w+)/version")
+_PARAMETER = re.compile(r"/cdk-bootstrap/([\w-]+)/version")
 _VERSION = re.compile(r"([0-9]+)\.([0-9]+)")
 _REGION_OF_ARN = 3
 # A change set was made, and nothing else.
