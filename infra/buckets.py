@@ -31,7 +31,7 @@ from .config import BucketNotification
 from .declared import DeclaredConnector
 from .findings import explain
 from .functions import answer_within, write
-from .grants import Grant, role
+from .grants import Grant, literal, role
 from .kept_logs import KeptLogs
 from .queues import WorkQueue
 
@@ -378,13 +378,13 @@ def change(
     sources: list[str] = []
     targets: list[str] = []
     for one in (each.checked for each in connectors if each.on_aws):
-        place = f"{arn_of(scope, one.bucket)}/{one.prefix}*"
+        place = f"{arn_of(scope, one.bucket)}/{literal(one.prefix)}*"
         if one.after_completion == TAG:
             tagged.append(place)
         if one.after_completion == MOVE:
             sources.append(place)
             target, prefix = one.completion_bucket or one.bucket, one.completion_prefix
-            targets.append(f"{arn_of(scope, target)}/{prefix}*")
+            targets.append(f"{arn_of(scope, target)}/{literal(prefix or '')}*")
         if one.after_completion in (MOVE, DELETE):
             removed.append(place)
     keys = {one.name: key for one in stage.buckets if (key := stage.key_of(one))}
@@ -437,7 +437,7 @@ def change(
 def read_tags(scope: Construct, connectors: Sequence[DeclaredConnector]) -> tuple[Grant, ...]:
     """Return permission to read tags, for connectors that make headers of them."""
     places = _sorted(
-        f"{arn_of(scope, one.checked.bucket)}/{one.checked.prefix}*"
+        f"{arn_of(scope, one.checked.bucket)}/{literal(one.checked.prefix)}*"
         for one in connectors
         if one.on_aws and any(header.source == "tag" for header in one.checked.headers)
     )

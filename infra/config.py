@@ -10,9 +10,10 @@ from typing import Annotated
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
 
+from . import kinds
 from .config_cluster import IAM_PORT, LATER, NewCluster
 from .config_spark import ABSENT_REGIONS, SERVED_ZONES, Spark
-from .kinds import ACCOUNT, KEY, QUALIFIER, REGION, SECRET, TABLE, ArnOf, unlike
+from .kinds import ACCOUNT, BUCKET, KEY, QUALIFIER, REGION, SECRET, TABLE, ArnOf, unlike
 from .typed_settings import TypedSettings
 
 # Limits of AWS for the maximum concurrency of one SQS event source.
@@ -128,7 +129,7 @@ class Bucket(TypedSettings):
     stage's account; then its owner writes the bucket's notifications and policy.
     """
 
-    name: str
+    name: Annotated[str, BUCKET]
     exists: bool = False
     announced: BucketNotification = BucketNotification.EVENTBRIDGE
     kms_key_arn: Annotated[str | None, KEY] = None
@@ -252,8 +253,8 @@ class Network(TypedSettings):
 
     vpc_id: str = ""
     subnets: tuple[Subnet, ...] = ()
-    cluster_security_group_id: str = ""
-    client_security_group_id: str = ""
+    cluster_security_group_id: Annotated[str, kinds.GROUP] = ""
+    client_security_group_id: Annotated[str, kinds.GROUP] = ""
     endpoints: tuple[str, ...] | None = None
     existing_endpoints: tuple[str, ...] = ()
     nat: bool = False
@@ -441,7 +442,7 @@ class Stage(TypedSettings):
     pollers: int | None = None
     tracing: bool = False
     qualifier: Annotated[str | None, QUALIFIER] = None
-    assets_bucket: str | None = None
+    assets_bucket: Annotated[str | None, BUCKET] = None
 
     def __str__(self) -> str:
         """Return what an error calls the stage."""
@@ -470,9 +471,14 @@ class Stage(TypedSettings):
         return {**self.settings, **app, **self.cluster.client_settings()}
 
     def same_app(self, other: "Stage") -> bool:
-        """Whether the other stage has the same application id in the same cluster."""
-        own, others = (one.app_id or one.settings.get(APP_ID) for one in (self, other))
-        return own is not None and own == others and bool(self.cluster.names & other.cluster.names)
+        """Whether one application id is the other's, or begins with it, in the same cluster.
+
+        Rights of `orders` are those on `orders.*`.
+        """
+        own, others = (one.app_id or one.settings.get(APP_ID) or "" for one in (self, other))
+        first, second = sorted((f"{own}.", f"{others}."))
+        is_one = bool(own and others) and second.startswith(first)
+        return is_one and bool(self.cluster.names & other.cluster.names)
 
     def check(self) -> None:
         """Raise Misconfigured with all problems of the stage."""

@@ -23,6 +23,7 @@ LAYER = PurePosixPath("/opt")  # mount point of layers in functions
 LOCAL_FILE = "localfile"
 PRODUCER = "producer."
 
+_ROLE = re.compile(r"arn:[a-z-]+:iam::[0-9]{12}:role/[\w+=,.@/-]+")
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
 
@@ -143,8 +144,14 @@ def _unmet(one: DeclaredConnector, stage: Stage) -> Iterator[str]:
             " add it to the stage's buckets, or correct the name"
         )
     yield from _unannounced(one, stage)
-    if "${" in (one.checked.role_arn or ""):
+    role = one.checked.role_arn or ""
+    if "${" in role:
         yield "aws.sts.role.arn: a reference; write the ARN, functions are allowed that role only"
+    elif role and not _ROLE.fullmatch(role):
+        yield (
+            f"aws.sts.role.arn={role}: functions are allowed one role; write its ARN,"
+            " arn:aws:iam::ACCOUNT:role/NAME"
+        )
     if stage.network is not None and not stage.network.nat:
         yield from _unreached(one.checked, stage.network, stage.region)
         yield from _too_far(one, stage.region)

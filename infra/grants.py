@@ -7,6 +7,7 @@ buckets they do not: the grants that remain are divided among managed policies.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -38,6 +39,11 @@ WITHOUT_CONNECTION: Mapping[str, str] = {
 }
 
 Conditions: TypeAlias = Mapping[str, Mapping[str, str | Sequence[str]]]
+
+
+def literal(text: str) -> str:
+    """Return a text for a resource of a policy in which IAM finds no wildcard and no variable."""
+    return re.sub(r"[*?]|\$(?=\{)", r"${\g<0>}", text)
 
 
 @dataclass(frozen=True, slots=True)

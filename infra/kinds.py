@@ -19,7 +19,7 @@ from aws_cdk.region_info import Fact
 from .typed_settings import TypedSettings
 
 _ACCOUNT = r"[0-9]{12}"
-_ARN = re.compile(rf"arn:[a-z0-9-]+:([a-z0-9-]+):([a-z0-9-]+):{_ACCOUNT}:(.+)")
+_ARN = re.compile(rf"arn:[a-z0-9-]+:([a-z0-9-]+):([a-z0-9-]+):{_ACCOUNT}:([^*?$]+)")
 
 
 class Kind(Protocol):
@@ -58,7 +58,7 @@ class ArnOf:
 
     def problem(self, text: str, region: str) -> str | None:
         """Return what to write instead."""
-        if self.or_name and ":" not in text and text:
+        if self.or_name and re.fullmatch(r"[\w./-]+", text):
             return None
         wanted = f"arn:aws:{self.service}:{region}:ACCOUNT:{self.begin}..."
         found = _ARN.fullmatch(text)
@@ -91,6 +91,9 @@ class Region:
 ACCOUNT = Named(_ACCOUNT, "write twelve digits")
 REGION = Region()
 TABLE = Named(r"[A-Za-z0-9_.-]{3,255}", "write the table's name")
+# Older buckets have other names than those that AWS now accepts.
+BUCKET = Named(r"[A-Za-z0-9._-]*", "write a bucket's name")
+GROUP = Named(r"sg-[0-9a-f]{8,17}", "write the group's id, sg-...")
 QUALIFIER = Named(r"[A-Za-z0-9_-]{1,10}", "write 1 to 10 letters, digits, _ and -")
 KEY = ArnOf("kms", "key/")  # policies name no alias
 SECRET = ArnOf("secretsmanager", "secret:", "-[A-Za-z0-9]{6}")

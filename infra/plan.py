@@ -62,6 +62,7 @@ def plan(stage: Stage, connectors: Sequence[DeclaredConnector] = ()) -> PlannedS
         topic=stage.alarm_topic_arn,
         event_bus=stage.event_bus,
         table=stage.table,
+        assets_bucket=stage.assets_bucket,
     )
 
 

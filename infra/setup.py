@@ -17,7 +17,7 @@ OF_CHECKOUT = ("setup", "stages")
 DEPLOYED = ("functions/*/*.py", "jobs/*.py", "requirements/lambda.txt", "requirements/emr.txt")
 
 
-class BuildWithSources(build_py):  # type: ignore[misc] # setuptools has no types
+class BuildWithSources(build_py):  # type: ignore[misc, no-any-unimported] # setuptools has no types
     """Copies what `infra.project` gathers beside the modules."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:

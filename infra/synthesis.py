@@ -69,8 +69,8 @@ def keep_apart(stages: Sequence[Stage]) -> None:
                 problems.append(f"{one}: name: two stages have it; write another")
             elif one.same_app(other):
                 problems.append(
-                    f"{one}: app_id: {other} has it too, for the same cluster: they would stop each"
-                    " other's transactions; write another"
+                    f"{one}: app_id: {other} has it too, or a part of it before a dot, for the same"
+                    " cluster: one could stop the other's transactions; write another"
                 )
     if problems:
         raise Misconfigured(problems)

@@ -50,6 +50,8 @@ def _problems(value: object, hint: Any) -> Iterator[str]:  # noqa: ANN401 - of t
                 yield from _problems(one, kinds[0])
         else:
             yield f"is {_shown(value)}: write a tuple, ({_literal(value)},)"
+    elif origin is Mapping and isinstance(value, Mapping):
+        yield from _problems_of_values(value, kinds[1])
     elif not _fits(value, hint):
         if issubclass(hint, StrEnum):
             yield f"is {_shown(value)}: write {' or '.join(map(repr, map(str, hint)))}"
@@ -57,9 +59,16 @@ def _problems(value: object, hint: Any) -> Iterator[str]:  # noqa: ANN401 - of t
             yield f"is {_shown(value)}: write {_ways(origin or hint)}"
 
 
+def _problems_of_values(settings: Mapping[object, object], hint: Any) -> Iterator[str]:  # noqa: ANN401 - of typing
+    for name, value in settings.items():
+        if not isinstance(name, str):
+            yield f"has the name {_shown(name)}: write a text"
+        yield from (f"of {name} {problem}" for problem in _problems(value, hint))
+
+
 def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 - of typing
     origin = get_origin(hint)
-    if origin is tuple:
+    if origin is tuple or (origin is Mapping and isinstance(value, Mapping)):
         return next(_problems(value, hint), None) is None
     if isinstance(origin or hint, type) and issubclass(origin or hint, StrEnum):
         return isinstance(value, str) and value in set(hint)

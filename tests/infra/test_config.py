@@ -41,6 +41,11 @@ def test_stages_of_one_name_or_of_one_application_in_a_cluster_are_refused() -> 
         (PLAIN, replace(PLAIN, app_id="another"), "stage plain: name: two stages have it"),
         (IN_A_VPC, replace(IN_A_VPC, name="two", cluster=by_arn), "stage two: app_id: stage vpc"),
         (PLAIN, replace(PLAIN, name="two", cluster=some), "stage two: app_id: stage plain has it"),
+        (
+            replace(PLAIN, app_id="extentflow.prod"),
+            replace(PLAIN, name="two", app_id="extentflow"),
+            "stage two: app_id: stage plain",
+        ),
     )
 
     for first, second, reported in refused:
@@ -320,11 +325,18 @@ def test_servers_that_are_no_addresses_are_rejected(servers: str) -> None:
     assert "bootstrap.servers" in problem
 
 
-@pytest.mark.parametrize("name", ["Landing", "a", "land_ing", "-landing", "s3://landing"])
+@pytest.mark.parametrize("name", ["Landing", "a", "land_ing", "-landing"])
 def test_an_invalid_bucket_name_is_rejected(name: str) -> None:
     (problem,) = problems(replace(PLAIN, buckets=(Bucket(name=name),)))
 
     assert f"{name!r} is not a valid bucket name" in problem
+
+
+@pytest.mark.parametrize("name", ["*", "arn:aws:s3:::landing", "s3://landing"])
+def test_a_pattern_or_an_address_is_no_bucket_that_exists(name: str) -> None:
+    (problem,) = problems(replace(PLAIN, buckets=(Bucket(name=name, exists=True),)))
+
+    assert problem.endswith("write a bucket's name")
 
 
 def test_a_bucket_that_exists_may_have_any_name() -> None:

@@ -146,6 +146,9 @@ def test_two_files_cannot_declare_one_name(bench: Bench) -> None:
             "functions have no access to this directory",
         ),
         ({**ORDERS, "aws.sts.role.arn": "${env:ROLE}"}, "write the ARN"),
+        ({**ORDERS, "aws.sts.role.arn": "role/*"}, "are allowed one role; write its ARN"),
+        ({**ORDERS, "aws.sts.role.arn": "arn:aws:iam::111122223333:role/*"}, "write its ARN"),
+        ({**ORDERS, "aws.sts.role.arn": "arn:aws:iam::*:role/reader"}, "write its ARN"),
     ],
 )
 def test_a_connector_that_the_stage_cannot_serve_is_rejected(

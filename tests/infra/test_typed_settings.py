@@ -14,6 +14,7 @@ from infra.config import (
     Unmatched,
 )
 from infra.config_spark import Spark
+from infra.grants import literal
 
 from extentflow.errors import Misconfigured
 
@@ -70,3 +71,25 @@ def test_all_settings_of_a_wrong_type_are_named_at_once() -> None:
         Stage(**{**PLAIN, "most_workers": "10", "tags": ()})
 
     assert len(caught.value.problems) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tags": {"cost-center": 4711}}, "stage dev: tags of cost-center is 4711: write a text"),
+        ({"tags": {1: "x"}}, "stage dev: tags has the name 1: write a text"),
+        ({"settings": {"exactly.once.slots": 4}}, "of exactly.once.slots is 4: write a text"),
+    ],
+)
+def test_values_of_dictionaries_have_the_types_that_are_stated(
+    changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Misconfigured, match=said):
+        Stage(**{**PLAIN, **changes})
+    with pytest.raises(Misconfigured, match=r"placement of sqs is .subnet-1.: write a tuple"):
+        Network(vpc_id="vpc-1", placement={"sqs": "subnet-1"})  # type: ignore[dict-item]
+
+
+def test_iam_finds_no_wildcard_and_no_variable_in_a_literal_text() -> None:
+    assert literal("a/b-$1.csv") == "a/b-$1.csv"
+    assert literal("*o?/${aws:username}/") == "${*}o${?}/${$}{aws:username}/"

@@ -186,7 +186,9 @@ def test_a_delivery_keeps_only_references(
     monkeypatch.setenv("ORDERS_PASSWORD", PLANTED)
     reference = "${env:ORDERS_PASSWORD}"
     settings = WorkerSettings(
-        bootstrap_servers="127.0.0.1:1", kafka={"sasl.username": "u", "sasl.password": reference}
+        bootstrap_servers="127.0.0.1:1",
+        kafka={"sasl.username": "u", "sasl.password": reference},
+        connectors_env_allowed=("ORDERS_*",),
     )
     runtime = MemoryRuntime(settings)
     runtime.cluster.create_topic("dead", partitions=1)

@@ -1,5 +1,6 @@
 """What connectors may name on a worker."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from extentflow.config.hosts import OF_FUNCTIONS
 from extentflow.config.parsing import connector_table, parse
 from extentflow.config.trust import FOLDERS, PATTERNS, Trust
 from extentflow.config.types import DIRECTORY, URL, Kind
+from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
 from extentflow.wiring.options import SecretResolver
 
@@ -49,6 +51,10 @@ HOSTILE = {
     "one file": {"directory": "/home/me", "object.key": ".aws/credentials"},
     "one key": {"directory": "/home/me", "object.key": ".ssh/id_rsa"},
     "proc": {"directory": "/proc/self"},
+    "mounted": {"directory": "/run/secrets/app"},
+    "token of the cluster": {
+        "producer.sasl.password": "${file:/run/secrets/kubernetes.io/serviceaccount/token:x}"
+    },
     "metadata": {"aws.s3.endpoint": "http://169.254.169.254"},
     "alias": {"s3.url": "http://169.254.169.254"},
     "decimal": {"aws.s3.endpoint": "http://2852039166"},
@@ -110,6 +116,57 @@ def test_an_owner_chooses_buckets_and_what_happens_to_delivered_objects() -> Non
     assert "after.completion=delete: connectors may not name this here" in completion
     assert "aws.s3.bucket.name=payroll: connectors may not name this here" in bucket
     assert problems(tags, trust) == problems(deletes) == []
+
+
+def test_each_bucket_that_a_connector_names_is_one_of_the_owners() -> None:
+    moved = {
+        "aws.s3.prefix": "in/",
+        "after.completion": "move",
+        "after.completion.move.prefix": "done/",
+    }
+    away = {**moved, "after.completion.move.bucket": "other"}
+    trust = Trust(buckets=("buck*",))
+
+    assert problems(moved, trust) == []
+    assert "after.completion.move.bucket=other: " in "".join(problems(away, trust))
+
+
+OWN = {
+    "kafka.sasl.username": "${env:BROKER_USER}",
+    "kafka.sasl.password": "${file:/srv/worker/kafka.properties:password}",
+    "ledger.password": "${secretsmanager:arn:aws:secretsmanager:eu-central-1:111122223333:secret:"
+    "team-ledger-AbCdEf:password}",
+}
+
+
+@pytest.mark.parametrize(
+    ("reference", "allowed"),
+    [
+        ("${env:BROKER_USER}", {"connectors.env.allowed": "BROKER_*"}),
+        (
+            "${file:/srv/worker/kafka.properties:other}",
+            {"connectors.file.allowed": "/srv/worker"},
+        ),
+        ("${secretsmanager:team-ledger:x}", {"connectors.secret.allowed": "team-*"}),
+        (
+            "${secretsmanager:arn:aws:secretsmanager:eu-central-1:111122223333:secret:team-ledger:x}",
+            {},
+        ),
+        ("${file:/srv/worker/settings.properties:kafka.sasl.password}", {}),
+    ],
+)
+def test_what_the_workers_settings_refer_to_needs_a_pattern_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, reference: str, allowed: dict[str, str]
+) -> None:
+    """Trap: a connector sent the worker's password for the brokers to a registry of its choice."""
+    monkeypatch.setenv("EXTENTFLOW_CONFIG", "/srv/worker/settings.properties")
+    ledger = {"ledger.url": "postgresql://user@host/database?sslmode=verify-full"}
+    usual = {"bootstrap.servers": "b:9092", **ledger, **OWN}
+    sent = {**USER, "value.converter.basic.auth.user.info": reference}
+
+    assert "may not name this here" in "".join(problems(sent, WorkerSettings.from_map(usual).trust))
+    if allowed:
+        assert problems(sent, WorkerSettings.from_map({**usual, **allowed}).trust) == []
 
 
 @pytest.mark.parametrize("changes", USUAL.values(), ids=USUAL)
@@ -196,6 +253,39 @@ def test_a_file_is_judged_when_it_is_opened(tmp_path: Path) -> None:
         (team / "c.properties").symlink_to(target)
         with pytest.raises(Misconfigured, match="may not read this file here"):
             read({"k": named["producer.sasl.password"]})
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "large"])
+def test_a_reference_reads_a_regular_file_of_limited_size(tmp_path: Path, kind: str) -> None:
+    """Trap: a pipe without a writer held the worker, and /dev/zero took its memory."""
+    path = tmp_path / "c.properties"
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(b"k=" + b"x" * (1 << 20))
+
+    with pytest.raises(LookupError):
+        Trust().read_text(str(path))
+    assert problems({"producer.sasl.password": "${file:/dev/zero:k}"})
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("file.name.template", "{{" + " " * 100_000 + "x{"),
+        ("csv.schema", "a:b" + " " * 100_000 + "("),
+        ("headers", "(a = 1" + " " * 100_000 + "!"),
+        ("engine", "a.b" * 100_000),
+    ],
+)
+def test_a_hostile_value_is_refused_in_time_that_is_linear_in_its_length(
+    key: str, text: str
+) -> None:
+    """With a time that grows with the square, each of them takes minutes."""
+    with pytest.raises(Misconfigured):
+        problems({key: text})
 
 
 def test_a_link_to_another_folder_is_followed(tmp_path: Path) -> None:

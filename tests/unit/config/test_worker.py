@@ -466,6 +466,9 @@ def test_settings_survive_every_way_of_travelling(settings: WorkerSettings) -> N
         "kafka.sasl.kerberos.kinit.cmd: touch x",
         "kafka.ssl.providers: x",
         "kafka.sasl.password: ${env:AWS_SECRET_ACCESS_KEY}",
+        "kafka.sasl.password: ${env:GITHUB_TOKEN}",
+        "kafka.sasl.username: ${file:/home/me/.aws/credentials:aws_secret_access_key}",
+        "kafka.sasl.password: ${secretsmanager:team:key}",
     ],
 )
 def test_a_file_that_came_with_its_folder_runs_nothing_and_names_no_credentials(line: str) -> None:

@@ -14,7 +14,7 @@ from tests.support.secured import Certified
 
 from extentflow.http.receiving import ReceivingServer
 from extentflow.http.requests import MAX_REQUEST_BYTES, HttpRequest, HttpResponse
-from extentflow.http.serving import HttpServer
+from extentflow.http.serving import HttpServer, _network
 
 HOST = "127.0.0.1"
 WAIT_SECONDS = 60.0
@@ -464,3 +464,19 @@ def test_a_client_without_a_certificate_of_the_authority_is_refused(
         assert post_secretly(server, client_of(certified)) == 200
 
     assert [one.body for one in answer.requests] == [b"secret"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_one"),
+    [
+        ("2001:db8:1::1", "2001:db8:1:0:ffff::2", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("fe80::1%eth0", "fe80::2", True),
+        ("192.0.2.1", "192.0.2.2", False),
+    ],
+)
+def test_addresses_of_one_host_with_ipv6_count_as_one(
+    first: str, second: str, *, is_one: bool
+) -> None:
+    assert (_network(first) == _network(second)) is is_one

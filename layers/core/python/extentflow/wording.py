@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _SHOWN_CHARACTERS = 80
+# Credentials are looked for in so many: the time grows with the square of a text's length.
+_READ_CHARACTERS = 4_096
 # `scheme://user:password@`, or `user:password@` where the scheme is left out, or in a query. A
 # password may hold what ends a host, and an `@`.
 _USER_INFORMATION = re.compile(
@@ -92,7 +94,7 @@ def either(words: Iterable[str]) -> str:
 
 def quoted(text: str) -> str:
     """Return a value for a one-line message, without the credentials of a URL in it."""
-    return repr(_shortened(without_credentials(text)))
+    return repr(_shortened(without_credentials(text[:_READ_CHARACTERS])))
 
 
 def without_credentials(text: str) -> str:

@@ -73,7 +73,8 @@ _WORKERS = """\
 
 Each worker has its own. They come from the environment, which wins, or from a file: the one that
 `EXTENTFLOW_CONFIG` names, else `extentflow.yaml` or `extentflow.properties` in the working
-directory. On Spark the driver's settings travel to the executors, which resolve the references.
+directory, which holds no references. On Spark the driver's settings travel to the executors,
+which resolve the references.
 
 The variable of a key is `EXTENTFLOW_` and the key in capitals, with `_` for dots:
 `EXTENTFLOW_KAFKA_SASL_USERNAME` is `kafka.sasl.username`. An empty variable counts as not set.

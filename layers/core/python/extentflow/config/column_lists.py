@@ -33,7 +33,8 @@ _TIMESTAMP = re.compile(r"timestamp\((s|ms|us|ns)(?:,([A-Za-z0-9_+:/-]+))?\)")
 _OFFSET = re.compile(r"[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]")
 _NAME = r'\s*(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<plain>[^",:\s](?:[^",:]*[^",:\s])?))\s*'
 # The type is any text, so that one that does not exist, and none at all, have their own messages.
-_COLUMN = re.compile(_NAME + r"(?::\s*(?P<type>[^,()]*[^,()\s]\s*(?:\([^()]*\))?)?)?\s*(?:,|$)")
+# Possessive: the time is linear, also where nothing fits.
+_COLUMN = re.compile(_NAME + r"(?::\s*+(?P<type>[^,()]*[^,()\s]\s*+(?:\([^()]*\))?)?)?\s*+(?:,|$)")
 _TEMPLATE = re.compile(
     r"\$\{(?P<fact>[^{}]*)\}|\{(?P<column>[^{}]+)\}|(?P<text>\{\{|\}\}|[^{}$]+|\$(?!\{))"
 )
@@ -355,7 +356,8 @@ def written_path(names: Sequence[str]) -> str:
 
 
 _HEADER = re.compile(
-    r'\s*(?P<name>[^"=,:\s]+)\s*=\s*(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<bare>[^",]*?))\s*(?:,|$)'
+    r'\s*+(?P<name>[^"=,:\s]++)\s*+=\s*+'
+    r'(?:"(?P<quoted>(?:[^"]|"")*)"\s*+|(?P<bare>[^",]*+))(?:,|$)'
 )
 
 
@@ -369,7 +371,11 @@ def _read_headers(text: str) -> tuple[Header, ...]:
                 f"write name=source,name=source; cannot read {text[position:][:40]!r}; put a source"
                 " with a comma in double quotes"
             )
-        whole = match["bare"] if match["quoted"] is None else match["quoted"].replace('""', '"')
+        whole = (
+            match["bare"].rstrip()
+            if match["quoted"] is None
+            else match["quoted"].replace('""', '"')
+        )
         source, colon, argument = whole.partition(":")
         if (source in FACTS and not colon) or (source in ARGUED and argument):
             found.append(Header(match["name"], source, argument))

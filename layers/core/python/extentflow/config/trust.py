@@ -2,14 +2,17 @@
 
 The author of a connector need not own the worker that reads it. The owner's settings
 `connectors.*.allowed` say what a connector may refer to. Some things need a pattern of their own:
-`*` and `/` do not admit the worker's credentials, link-local addresses and /etc, nor, in functions,
-the machine's own addresses. No pattern admits /proc and /sys.
+`*` and `/` do not admit the worker's credentials, what its settings refer to, nor link-local
+addresses. Nor do they admit folders of /etc, and in functions the machine's own addresses. No
+pattern admits /proc, /sys and /dev.
 
 A path is judged as written and as it is, when a connector is read and whenever a file is opened:
 links may lead elsewhere by then.
 """
 
 import os
+import re
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,16 +32,20 @@ if TYPE_CHECKING:
 NOTHING = "none"
 EVERYWHERE = ("/",)
 _OF_WORKER = ("AWS_", "EXTENTFLOW_KAFKA_", "EXTENTFLOW_LEDGER_", "PGPASS")
-_NEVER = ("/proc", "/sys", "/dev/fd")
-_GUARDED = "/etc"
+_NEVER = ("/proc", "/sys", "/dev")
+# A file to which a reference leads is read as a whole.
+_MOST_BYTES = 1 << 20
+# Configuration of machines, and secrets that containers mount.
+_GUARDED = ("/etc", "/run/secrets", "/var/run/secrets")
 # Folders and files of credentials, by name; and variables that name others.
 _CREDENTIALS = frozenset(
     (
         *(".aws", ".azure", ".docker", ".gnupg", ".kube", ".ssh"),
-        *(".git-credentials", ".netrc", ".pgpass"),
+        *(".git-credentials", ".netrc", ".pgpass", "kubernetes.io"),
     )
 )
 _NAMED_BY = (
+    "EXTENTFLOW_CONFIG",
     "AWS_SHARED_CREDENTIALS_FILE",
     "AWS_CONFIG_FILE",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -86,6 +93,8 @@ class Trust:
     buckets: tuple[str, ...] = EVERY
     completions: tuple[str, ...] = EVERY
     hosts: tuple[str, ...] = EVERY
+    # References of the worker's settings.
+    own: frozenset[Reference] = frozenset()
 
     @property
     def host_rule(self) -> HostRule:
@@ -115,7 +124,7 @@ class Trust:
                 why = "the worker's connectors.host.allowed has no pattern for this host"
                 yield _said(name, address, why)
         for name, path in files:
-            if path and not _is_inside(path, self.files):
+            if path and not self._may_open(path):
                 yield _said(name, path, _NO_FOLDER)
 
     def _object_problems(self, config: "ConnectorConfig") -> Iterator[str]:
@@ -124,9 +133,14 @@ class Trust:
             why = "the worker's connectors.completion.allowed does not have it"
             yield _said("after.completion", done, why)
         if config.endpoint_type != "localfile":
-            if not _matches(config.bucket, self.buckets):
-                why = "the worker's connectors.bucket.allowed has no pattern for this bucket"
-                yield _said("aws.s3.bucket.name", config.bucket, why)
+            named = {
+                "aws.s3.bucket.name": config.bucket,
+                "after.completion.move.bucket": config.completion_bucket,
+            }
+            for name, bucket in named.items():
+                if bucket is not None and not _matches(bucket, self.buckets):
+                    why = "the worker's connectors.bucket.allowed has no pattern for this bucket"
+                    yield _said(name, bucket, why)
             return
         directory, key = config.directory or "/", config.object_key
         if OF_FUNCTIONS in os.environ and self.folders == EVERYWHERE:
@@ -141,40 +155,71 @@ class Trust:
         real = _real(directory)
         if any(Path(one).is_relative_to(real) for one in _NEVER):
             return False
-        named = tuple(one for one in self.folders if _real(one).is_relative_to(_GUARDED))
-        return _is_inside(directory, named if real.is_relative_to(_GUARDED) else self.folders)
+        folders = self.folders
+        for guarded in map(_real, _GUARDED):
+            if real.is_relative_to(guarded):
+                folders = tuple(one for one in folders if _real(one).is_relative_to(guarded))
+        return _is_inside(directory, folders, self._own_files)
+
+    @property
+    def _own_files(self) -> set[Path]:
+        return {_real(one.path) for one in self.own if one.provider == "file"}
+
+    def _may_open(self, path: str) -> bool:
+        return _is_inside(path, self.files, self._own_files)
 
     def _refused(self, found: Reference) -> str | None:
         if found.provider == "env":
             # There the environment holds the role's credentials, and nothing for connectors.
             if OF_FUNCTIONS in os.environ:
                 return "functions have no variables for connectors; use ${secretsmanager:name:key}"
-            if not _matches(found.key, self.variables, guarded=_OF_WORKER):
+            own = {one.key for one in self.own if one.provider == "env"}
+            patterns = _named(self.variables) if found.key in own else self.variables
+            if not _matches(found.key, patterns, guarded=_OF_WORKER):
                 return "the worker's connectors.env.allowed has no pattern for this variable"
-        if found.provider == "file" and not _is_inside(found.path, self.files):
-            return _NO_FOLDER
+        if found.provider == "file":
+            if found.key.startswith(_OF_WORKER):  # a file of variables, as systemd reads
+                return f"{found.key} is a setting of workers, not of connectors"
+            if not self._may_open(found.path):
+                return _NO_FOLDER
         if found.provider == "secretsmanager":
-            name = found.path.rpartition(":secret:")[2]
-            if not _matches(name, self.secrets):
+            secrets = [_secret(one.path) for one in self.own if one.provider == found.provider]
+            is_own = not _secret(found.path).isdisjoint(set().union(*secrets))
+            patterns = _named(self.secrets) if is_own else self.secrets
+            if not _matches(found.path.rpartition(":secret:")[2], patterns):
                 return "the worker's connectors.secret.allowed has no pattern for this secret"
         return None
 
     def read_text(self, path: str) -> str:
         """Return the text of a file to which a connector refers.
 
-        Raises LookupError where the file that was opened is not one that it may read, and as
-        `open` and decoding do.
+        Raises LookupError where the file that was opened is not one that it may read, no regular
+        file, or larger than 1 MiB; and as `open` and decoding do.
         """
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - a descriptor is asked
-            if not _is_inside(path, self.files) or not _is_inside(
-                opened_path(file.fileno(), path), self.files
-            ):
+        # Not blocking: a named pipe may have no writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(descriptor, encoding="utf-8") as file:  # noqa: PTH123 - of a descriptor
+            if not (self._may_open(path) and self._may_open(opened_path(descriptor, path))):
                 raise LookupError(f"connectors may not read this file here; {_NO_FOLDER}")
-            return file.read()
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+                raise LookupError("this is no regular file, or it is larger than 1 MiB")
+            return file.read(_MOST_BYTES)
 
 
 def _said(name: str, text: str, why: str) -> str:
     return f"{name}={text}: connectors may not name this here; {why}"
+
+
+def _named(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the patterns that name something: all but `*`."""
+    return tuple(one for one in patterns if one.strip("*"))
+
+
+def _secret(path: str) -> set[str]:
+    """Return what a secret may be called: an ARN ends with six more characters than its name."""
+    name = path.rpartition(":secret:")[2]
+    return {name, re.sub(r"-[A-Za-z0-9]{6}\Z", "", name)}
 
 
 def _matches(text: str, patterns: tuple[str, ...], *, guarded: tuple[str, ...] = ()) -> bool:
@@ -192,14 +237,15 @@ def _real(path: str) -> Path:
         return Path(os.path.normpath(path))
 
 
-def _is_inside(path: str, folders: tuple[str, ...]) -> bool:
+def _is_inside(path: str, folders: tuple[str, ...], own: set[Path]) -> bool:
+    """Whether a path is in one of the folders; a file of `own` needs its own or its parent."""
     real = _real(path)
     # As written, too: links in /proc lead to files that are open.
     seen = (real, Path(os.path.normpath(path)))
     if any(each.is_relative_to(one) for one in _NEVER for each in seen):
         return False
     secret = {part for each in seen for part in each.parts} & _CREDENTIALS
-    kept = _named_files()
+    kept = _named_files() | own
     for folder in folders:
         around = _real(folder)
         parts = {*around.parts, *Path(os.path.normpath(folder)).parts}

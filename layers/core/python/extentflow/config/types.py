@@ -283,7 +283,7 @@ _NAME_PARTS = {
     "timestamp": frozenset(digits),
     "key": frozenset[str](),
 }
-_NAME_PART = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+_NAME_PART = re.compile(r"\{\{([^{}]*)\}\}")
 
 
 @lru_cache(maxsize=256)

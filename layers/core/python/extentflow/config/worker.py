@@ -21,6 +21,7 @@ from extentflow.config.ledgers import (
     TABLE_NAME,
     LedgerAddress,
 )
+from extentflow.config.secrets import Reference, referring
 from extentflow.config.table import Family, ParsedKeys, Table, declared, family, key
 from extentflow.config.trust import EVERYWHERE, FOLDERS, PATTERNS, Trust
 from extentflow.config.types import (
@@ -213,25 +214,26 @@ class WorkerSettings:
     connectors_env_allowed: tuple[str, ...] = key(
         PATTERNS,
         "Variables that connectors may name as `${env:NAME}`: patterns (`TEAM_*`), or `none`. `*`"
-        " leaves out `AWS_*`, `PGPASS*` and those of ledger and brokers. Functions allow none.",
+        " leaves out `AWS_*`, `PGPASS*` and the worker's own. Functions allow none.",
         default=EVERY,
         section="What connectors may name",
     )
     connectors_file_allowed: tuple[str, ...] = key(
         FOLDERS,
         "Folders of files that they may name, as `${file:path:key}` or authorities; or `none`."
-        " Never /proc and /sys; folders of credentials (`.aws`, `.ssh`) if they are named.",
+        " Never /proc and /sys; credentials (`.aws`, `.ssh`) and the worker's own if named.",
         default=EVERYWHERE,
     )
     connectors_secret_allowed: tuple[str, ...] = key(
         PATTERNS,
-        "Names in Secrets Manager that they may name: patterns (`team/*`), or `none`.",
+        "Names in Secrets Manager that they may name: patterns (`team/*`), or `none`. `*` leaves"
+        " out the worker's own.",
         default=EVERY,
     )
     connectors_directory_allowed: tuple[str, ...] = key(
         FOLDERS,
-        "Folders that `localfile` may read, or `none`. Never /proc and /sys; below /etc, and of"
-        " credentials, what is named. In functions none by default.",
+        "Folders that `localfile` may read, or `none`. Never /proc and /sys; below /etc and"
+        " /run/secrets, and of credentials, what is named. In functions none by default.",
         default=EVERYWHERE,
     )
     connectors_bucket_allowed: tuple[str, ...] = key(
@@ -270,7 +272,13 @@ class WorkerSettings:
             buckets=self.connectors_bucket_allowed,
             completions=self.connectors_completion_allowed,
             hosts=self.connectors_host_allowed,
+            own=frozenset(self._references()),
         )
+
+    def _references(self) -> Iterator[Reference]:
+        for text in referring(self.to_map()).values():
+            if found := Reference.parse(text):
+                yield found
 
     @property
     def ledger(self) -> LedgerAddress | None:
@@ -400,9 +408,12 @@ def _from_file(
 
 
 def _only_named(config: Mapping[str, str], path: str) -> Iterator[str]:
-    """Yield what a file may not say that came with its folder, as those of cloned projects do."""
+    """Yield what a file may not say that came with its folder, as those of cloned projects do.
+
+    References would send secrets of the user to brokers that its author chose.
+    """
     for name, text in config.items():
-        if name.endswith(_COMMANDS) or text.strip().startswith("${env:AWS_"):
+        if name.endswith(_COMMANDS) or "${" in text:
             yield (
                 f"{path}: {plain(name)}: only in a file that {CONFIG_VARIABLE} names; set"
                 f" {CONFIG_VARIABLE}={path} if the file is your own"

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Address, IPv6Network, ip_address
 from typing import Any, Self
 
 log = logging.getLogger(__name__)
@@ -232,8 +233,11 @@ class _Places:
 
 
 def _network(address: str) -> str:
-    # A host with IPv6 has 2^64 addresses.
-    return ":".join(address.split(":")[:4]) if address.count(":") > 4 else address  # noqa: PLR2004 - as RFC 4291
+    """Return what counts as one client: a host with IPv6 has 2^64 addresses."""
+    found = ip_address(address.partition("%")[0])
+    if isinstance(found, IPv4Address):
+        return address
+    return str(found.ipv4_mapped or IPv6Network((found, 64), strict=False))
 
 
 class HttpServer(ThreadingHTTPServer):

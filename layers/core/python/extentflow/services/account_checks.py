@@ -214,6 +214,8 @@ class AccountChecks:
         if found is not None and found[1] != QUALIFIER:
             command += f" --qualifier {found[1]}"
             command += f" --toolkit-stack-name CDKToolkit-{found[1]}" if new else ""
+        if bucket := self.stage.assets_bucket:
+            command += f" --bootstrap-bucket-name {bucket}"
         return f"`{command}`"
 
     def _stack(self) -> Iterator[Finding]:

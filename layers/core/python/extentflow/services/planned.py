@@ -104,7 +104,8 @@ class PlannedStage:
     `invocations` are those of all functions but the receiver, which reserves `received`; those of
     the smallest stage are `least_invocations`.
     `access_log`: an API delivers a log. `secrets`, `keys`, `topic`, `event_bus` and `table` exist
-    already. `resources` are the types in the template, `bootstrap` the name of CDK's parameter,
+    already; so does `assets_bucket`, unless it is CDK's. `resources` are the types in the template,
+    `bootstrap` the name of CDK's parameter,
     `unbuilt` the reasons for which CloudFormation will refuse the template. `boundary` is the
     permissions boundary that all roles have; `${AWS::AccountId}` and `${AWS::Partition}` stand for
     those of the account.
@@ -127,6 +128,7 @@ class PlannedStage:
     topic: str | None
     event_bus: str
     table: str | None
+    assets_bucket: str | None = None
     resources: tuple[str, ...] = ()
     bootstrap: str | None = None
     boundary: str | None = None
