@@ -66,11 +66,11 @@ class ArnOf:
             return f"write a complete ARN, {wanted}"
         service, place, resource = found.groups()
         if service != self.service or not resource.startswith(self.begin):
-            return f"write the ARN of another resource, {wanted}"
+            return f"this is another resource; write {wanted}"
         if not re.search(f"{self.end}$", resource):
             return "the ARN is cut off; write all of it"
-        if self.home and place != region:
-            return f"it is in {place}; write one of {region}, the stage's region"
+        if self.home and place != region and region in _regions():
+            return f"it is in {place}; write one in {region}, the stage's region"
         return None
 
 

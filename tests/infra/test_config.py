@@ -66,17 +66,20 @@ FAR_TOPIC = "arn:aws:sns:eu-west-1:111122223333:alarms"
         ({"account": "1111"}, "account=1111: write twelve digits"),
         ({"table": "arn:aws:dynamodb:eu-central-1:111122223333:table/x"}, "write the table's name"),
         ({"alarm_topic_arn": FAR_TOPIC}, f"alarm_topic_arn={FAR_TOPIC}: it is in eu-west-1; write"),
-        ({"alarm_topic_arn": SECRET_ARN}, "the ARN of another resource, arn:aws:sns:eu-central-1"),
-        ({"event_bus": CLUSTER_ARN}, f"event_bus={CLUSTER_ARN}: write the ARN of another"),
-        ({"secret_key_arns": (FAR_KEY, CLUSTER_ARN)}, f"secret_key_arns[1]={CLUSTER_ARN}: write"),
+        (
+            {"alarm_topic_arn": SECRET_ARN},
+            "this is another resource; write arn:aws:sns:eu-central-1",
+        ),
+        ({"event_bus": CLUSTER_ARN}, f"event_bus={CLUSTER_ARN}: this is another resource"),
+        ({"secret_key_arns": (FAR_KEY, CLUSTER_ARN)}, f"secret_key_arns[1]={CLUSTER_ARN}: this"),
         ({"qualifier": "much-too-long"}, "qualifier=much-too-long: write 1 to 10 letters"),
         (
             {"cluster": replace(IN_A_VPC.cluster, arn=CLUSTER_ARN.replace("central", "west"))},
-            "it is in eu-west-1; write one of eu-central-1, the stage's region",
+            "it is in eu-west-1; write one in eu-central-1, the stage's region",
         ),
         (
             {"cluster": replace(IN_A_VPC.cluster, arn=SECRET_ARN)},
-            f"cluster.arn={SECRET_ARN}: write the ARN of another resource, arn:aws:kafka",
+            f"cluster.arn={SECRET_ARN}: this is another resource; write arn:aws:kafka",
         ),
         (
             {"receiver": Receiver(secret_arn=SECRET_ARN.removesuffix("-AbCdEf"))},

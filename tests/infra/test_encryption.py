@@ -225,15 +225,15 @@ def test_the_keys_policy_admits_every_service_that_calls_kms_itself(bench: Bench
     [
         (
             {"kms_key_arn": KEY_ARN.replace("eu-central-1", "eu-west-1")},
-            "it is in eu-west-1; write one of eu-central-1, the stage's region",
+            "it is in eu-west-1; write one in eu-central-1, the stage's region",
         ),
         (
             {"kms_key_arn": "arn:aws:kms:eu-central-1:111122223333:alias/data"},
-            "write the ARN of another resource, arn:aws:kms:eu-central-1:ACCOUNT:key/...",
+            "this is another resource; write arn:aws:kms:eu-central-1:ACCOUNT:key/...",
         ),
         (
             {"secret_key_arns": ("arn:aws:kms:eu-central-1:111122223333:alias/data",)},
-            "secret_key_arns[0]=arn:aws:kms:eu-central-1:111122223333:alias/data: write the ARN of",
+            "secret_key_arns[0]=arn:aws:kms:eu-central-1:111122223333:alias/data: this is another",
         ),
         ({"kms_key_arn": "data"}, "kms_key_arn=data: write a complete ARN"),
     ],

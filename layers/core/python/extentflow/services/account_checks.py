@@ -105,7 +105,7 @@ class AccountChecks:
         if found.verdict == "problem":
             return
         for reason in self.stage.unbuilt:
-            remedy = "build it, and synthesise the stage again"
+            remedy = "then synthesise the stage again"
             yield Finding("template", "problem", reason, remedy)
         yield from examine_each((("CDK bootstrap", self._bootstrap), ("stack", self._stack)))
         if self.stage.network is not None:
@@ -459,7 +459,12 @@ class AccountChecks:
                 yield Finding(check, "ok", "the name is free")
             return
         if found == "closed":
-            remedy = "allow s3:ListBucket on it" if bucket.exists else "choose another name"
+            remedy = (
+                "allow s3:ListBucket on it"
+                if bucket.exists
+                else "choose another name; for a bucket of your company, write exists=True, and for"
+                " one of another account also announced=ELSEWHERE and account"
+            )
             fact = "it exists, and these credentials may not read it"
             yield Finding(check, "problem", fact, remedy)
             return
