@@ -4,7 +4,7 @@ The author of a connector need not own the worker that reads it. The owner's set
 `connectors.*.allowed` say what a connector may refer to. Some things need a pattern of their own:
 `*` and `/` do not admit the worker's credentials, what its settings refer to, nor link-local
 addresses. Nor do they admit folders of /etc, and in functions the machine's own addresses. No
-pattern admits /proc, /sys and /dev.
+pattern admits /proc and /sys.
 
 A path is judged as written and as it is, when a connector is read and whenever a file is opened:
 links may lead elsewhere by then.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NOTHING = "none"
 EVERYWHERE = ("/",)
 _OF_WORKER = ("AWS_", "EXTENTFLOW_KAFKA_", "EXTENTFLOW_LEDGER_", "PGPASS")
-_NEVER = ("/proc", "/sys", "/dev")
+_NEVER = ("/proc", "/sys", "/dev/fd")
 # A file to which a reference leads is read as a whole.
 _MOST_BYTES = 1 << 20
 # Configuration of machines, and secrets that containers mount.
