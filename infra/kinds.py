@@ -93,7 +93,7 @@ REGION = Region()
 TABLE = Named(r"[A-Za-z0-9_.-]{3,255}", "write the table's name")
 # Older buckets have other names than those that AWS now accepts.
 BUCKET = Named(r"[A-Za-z0-9._-]*", "write a bucket's name")
-GROUP = Named(r"sg-[0-9a-f]{8,17}", "write the group's id, sg-...")
+GROUP = Named(r"sg-[0-9a-z]+", "write the group's id, sg-...")
 QUALIFIER = Named(r"[A-Za-z0-9_-]{1,10}", "write 1 to 10 letters, digits, _ and -")
 KEY = ArnOf("kms", "key/")  # policies name no alias
 SECRET = ArnOf("secretsmanager", "secret:", "-[A-Za-z0-9]{6}")

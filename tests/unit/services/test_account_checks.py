@@ -158,6 +158,25 @@ def test_a_given_group_that_the_brokers_admit_is_accepted(source: dict[str, Any]
     assert "functions' group" in {one.check for one in found}
 
 
+def test_brokers_that_admit_functions_only_shut_out_spark() -> None:
+    stage = planned(client_security_group_id="sg-0c11e0")
+    assert stage.network is not None
+    assert stage.spark is not None
+    one, *others = account("empty")["ec2", "describe_subnets"]["Subnets"]
+    network = replace(
+        stage.network,
+        function_subnets=(one["SubnetId"],),
+        spark_subnets=tuple(each["SubnetId"] for each in others),
+    )
+    admitted = [{"CidrIp": one["CidrBlock"]}]
+    rule = {"IpProtocol": "tcp", "FromPort": 9098, "ToPort": 9098, "IpRanges": admitted}
+    answers = described("ec2.describe_security_groups", IpPermissions=[rule])
+
+    found = examined("empty", answers, replace(stage, network=network))
+
+    assert "brokers' group" in {each.check for each in failed(found)}
+
+
 def test_a_given_group_needs_no_group_of_the_brokers() -> None:
     stage = planned(client_security_group_id="sg-0c11e0", cluster_security_group_id="")
 
@@ -301,6 +320,13 @@ FAULTS: Mapping[str, Case] = {
         "CDK bootstrap",
         "version 5",
         "eu-central-1 --qualifier acme`",
+    ),
+    "a bootstrap whose version is no number": (
+        {("ssm", "get_parameter"): {"Parameter": {"Value": "21-acme"}}},
+        DEV,
+        "CDK bootstrap",
+        "has the value 21-acme",
+        "npx cdk bootstrap aws://111122223333/eu-central-1",
     ),
     "an old bootstrap": (
         {("ssm", "get_parameter"): {"Parameter": {"Value": "5"}}},
@@ -809,6 +835,17 @@ FAULTS: Mapping[str, Case] = {
         f"secret {SECRET}",
         f"encrypted with {ARN}, which cluster.secret_key_arn does not name",
         "write the key's ARN in cluster.secret_key_arn: its readers may not decrypt it",
+    ),
+    "a key for signatures": (
+        {
+            ("kms", "describe_key"): {
+                "KeyMetadata": {"KeyId": "k", "KeyState": "Enabled", "KeySpec": "RSA_2048"}
+            }
+        },
+        replace(DEV, keys=(ARN,)),
+        f"key {ARN}",
+        "it is of kind RSA_2048",
+        "SYMMETRIC_DEFAULT",
     ),
     "a disabled key": (
         {("kms", "describe_key"): {"KeyMetadata": {"KeyId": "k", "KeyState": "Disabled"}}},

@@ -122,3 +122,10 @@ def test_settings_of_cdk_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
     with pytest.raises(Misconfigured, match=r"cdk\.json: no JSON object"):
         read_planned("dev", tmp_path)
+
+
+def test_a_folder_in_place_of_a_template_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cdk.out" / "extentflow-dev.template.json").mkdir(parents=True)
+
+    with pytest.raises(Misconfigured, match=r"extentflow-dev\.template\.json"):
+        read_planned("dev", tmp_path)

@@ -80,6 +80,7 @@ AVOIDED_BY: Mapping[str, str] = {
 _PARAMETER = re.compile(r"/cdk-bootstrap/([\w-]+)/version")
 _VERSION = re.compile(r"([0-9]+)\.([0-9]+)")
 _REGION_OF_ARN = 3
+SYMMETRIC = "SYMMETRIC_DEFAULT"
 # A change set was made, and nothing else.
 IN_REVIEW = "REVIEW_IN_PROGRESS"
 # Broken deployments that no further one repairs.
@@ -199,7 +200,10 @@ class AccountChecks:
         if answer is None:
             fact = f"{place}: not bootstrapped, {name} does not exist"
             yield Finding("CDK bootstrap", "problem", fact, remedy)
-        elif int(version := answer["Parameter"]["Value"]) < LEAST_BOOTSTRAP:
+        elif not (version := answer["Parameter"]["Value"]).isdecimal():
+            fact = f"{place}: {name} has the value {version}, which is no version of a bootstrap"
+            yield Finding("CDK bootstrap", "problem", fact, remedy)
+        elif int(version) < LEAST_BOOTSTRAP:
             yield Finding("CDK bootstrap", "problem", f"{place}: version {version}", remedy)
         else:
             yield Finding("CDK bootstrap", "ok", f"{place}: version {version}")
@@ -569,6 +573,9 @@ class AccountChecks:
         answer = self._calls.find("kms", "describe_key", ("NotFoundException",), KeyId=arn)
         if answer is None:
             yield Finding(check, "problem", "it does not exist", "correct its ARN")
+        elif (kind := answer["KeyMetadata"].get("KeySpec", SYMMETRIC)) != SYMMETRIC:
+            fact = f"it is of kind {kind}, with which services encrypt nothing"
+            yield Finding(check, "problem", fact, f"create a key of kind {SYMMETRIC}")
         elif (state := answer["KeyMetadata"]["KeyState"]) != "Enabled":
             yield Finding(
                 check, "problem", f"it is {state}", f"`aws kms enable-key --key-id {arn}`"

@@ -166,7 +166,7 @@ def read_planned(name: str, folder: Path) -> PlannedStage:
             f"{path}: no such file, so stage {name} was not synthesised here; run `make synth"
             f" STAGE={name}` (in a folder of your own: `npx cdk synth`), which needs aws-cdk-lib"
         ) from None
-    except ValueError as exc:
+    except (OSError, RecursionError, ValueError) as exc:
         raise Misconfigured(f"{path}: no JSON ({exc}); synthesise the stage again") from exc
     try:
         return _planned(template)
