@@ -266,7 +266,8 @@ class EventPath:
 
     def output(self, function: str) -> str:
         """Return everything that a function's processes wrote."""
-        return self.ground._place(self.name).log_of(function).read_text()
+        log = self.ground._place(self.name).log_of(function)
+        return log.read_text() if log.exists() else ""  # it has not begun
 
 
 @dataclass

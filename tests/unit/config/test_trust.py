@@ -144,7 +144,7 @@ OWN = {
     [
         ("${env:BROKER_USER}", {"connectors.env.allowed": "BROKER_*"}),
         (
-            "${file:/srv/worker/kafka.properties:other}",
+            "${file:/srv/worker/kafka.properties:password}",
             {"connectors.file.allowed": "/srv/worker"},
         ),
         ("${secretsmanager:team-ledger:x}", {"connectors.secret.allowed": "team-*"}),
@@ -167,6 +167,11 @@ def test_what_the_workers_settings_refer_to_needs_a_pattern_of_its_own(
     assert "may not name this here" in "".join(problems(sent, WorkerSettings.from_map(usual).trust))
     if allowed:
         assert problems(sent, WorkerSettings.from_map({**usual, **allowed}).trust) == []
+    beside = {
+        **USER,
+        "value.converter.basic.auth.user.info": "${file:/srv/worker/kafka.properties:k}",
+    }
+    assert problems(beside, WorkerSettings.from_map(usual).trust) == []
 
 
 @pytest.mark.parametrize("changes", USUAL.values(), ids=USUAL)

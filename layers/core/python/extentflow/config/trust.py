@@ -180,7 +180,9 @@ class Trust:
         if found.provider == "file":
             if found.key.startswith(_OF_WORKER):  # a file of variables, as systemd reads
                 return f"{found.key} is a setting of workers, not of connectors"
-            if not self._may_open(found.path):
+            own_keys = {(_real(one.path), one.key) for one in self.own}
+            kept = self._own_files if (_real(found.path), found.key) in own_keys else set()
+            if not _is_inside(found.path, self.files, kept):
                 return _NO_FOLDER
         if found.provider == "secretsmanager":
             secrets = [_secret(one.path) for one in self.own if one.provider == found.provider]
@@ -199,7 +201,10 @@ class Trust:
         # Not blocking: a named pipe may have no writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(descriptor, encoding="utf-8") as file:  # noqa: PTH123 - of a descriptor
-            if not (self._may_open(path) and self._may_open(opened_path(descriptor, path))):
+            real = opened_path(descriptor, path)
+            # The keys of a file are judged by its own name: a link may have come since.
+            kept = set() if real == os.path.normpath(path) else self._own_files
+            if not all(_is_inside(each, self.files, kept) for each in (path, real)):
                 raise LookupError(f"connectors may not read this file here; {_NO_FOLDER}")
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
