@@ -20,8 +20,8 @@ from .grants import Conditions, Grant
 
 T = TypeVar("T", bound=CfnResource)
 
-# Services that call KMS with the permissions of their caller.
 _REGION = 3  # in an ARN
+# Services that call KMS with the permissions of their caller.
 ON_BEHALF = frozenset({"dynamodb", "sqs"})
 
 

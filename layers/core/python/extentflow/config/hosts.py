@@ -7,7 +7,7 @@ which a socket is connected, before TLS and before any request:
 
 Some addresses need a pattern of their own; `*` does not admit them. Everywhere they are those of
 this machine's link, as cloud metadata has. In functions they are also those of the machine itself,
-where Lambda's API gives events to whoever asks.
+where Lambda's API gives events to every client.
 """
 
 import ipaddress
@@ -75,8 +75,13 @@ class HostRule:
             )
 
     def _names(self, *hosts: str) -> bool:
-        own = [one for one in self.patterns if one.strip("*")]
+        own = naming(self.patterns)
         return any(fnmatchcase(host, one) for host in hosts for one in own)
+
+
+def naming(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the patterns that name something: all but `*`."""
+    return tuple(one for one in patterns if one.strip("*"))
 
 
 def _read(host: str) -> Address | None:

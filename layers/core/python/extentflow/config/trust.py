@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from extentflow.config.hosts import EVERY, OF_FUNCTIONS, HostRule
+from extentflow.config.hosts import EVERY, OF_FUNCTIONS, HostRule, naming
 from extentflow.config.registry import registries
 from extentflow.config.secrets import Reference
 from extentflow.config.types import Kind
@@ -124,7 +124,7 @@ class Trust:
                 why = "the worker's connectors.host.allowed has no pattern for this host"
                 yield _said(name, address, why)
         for name, path in files:
-            if path and not self._may_open(path):
+            if path and not _is_inside(path, self.files, self._own_files):
                 yield _said(name, path, _NO_FOLDER)
 
     def _object_problems(self, config: "ConnectorConfig") -> Iterator[str]:
@@ -165,16 +165,13 @@ class Trust:
     def _own_files(self) -> set[Path]:
         return {_real(one.path) for one in self.own if one.provider == "file"}
 
-    def _may_open(self, path: str) -> bool:
-        return _is_inside(path, self.files, self._own_files)
-
     def _refused(self, found: Reference) -> str | None:
         if found.provider == "env":
             # There the environment holds the role's credentials, and nothing for connectors.
             if OF_FUNCTIONS in os.environ:
                 return "functions have no variables for connectors; use ${secretsmanager:name:key}"
             own = {one.key for one in self.own if one.provider == "env"}
-            patterns = _named(self.variables) if found.key in own else self.variables
+            patterns = naming(self.variables) if found.key in own else self.variables
             if not _matches(found.key, patterns, guarded=_OF_WORKER):
                 return "the worker's connectors.env.allowed has no pattern for this variable"
         if found.provider == "file":
@@ -187,7 +184,7 @@ class Trust:
         if found.provider == "secretsmanager":
             secrets = [_secret(one.path) for one in self.own if one.provider == found.provider]
             is_own = not _secret(found.path).isdisjoint(set().union(*secrets))
-            patterns = _named(self.secrets) if is_own else self.secrets
+            patterns = naming(self.secrets) if is_own else self.secrets
             if not _matches(found.path.rpartition(":secret:")[2], patterns):
                 return "the worker's connectors.secret.allowed has no pattern for this secret"
         return None
@@ -214,11 +211,6 @@ class Trust:
 
 def _said(name: str, text: str, why: str) -> str:
     return f"{name}={text}: connectors may not name this here; {why}"
-
-
-def _named(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the patterns that name something: all but `*`."""
-    return tuple(one for one in patterns if one.strip("*"))
 
 
 def _secret(path: str) -> set[str]:

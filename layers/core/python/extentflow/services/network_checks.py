@@ -477,15 +477,9 @@ class NetworkChecks:
 
     def _closed(self, groups: Iterable[Mapping[str, Any]]) -> list[int]:
         """Return the brokers' ports that their groups do not open to a given group of clients."""
-        client, used = self.network.client_security_group_id, {*self.network.function_subnets}
-        used |= {*self.network.spark_subnets} if self.stage.spark is not None else set()
+        client, blocks = self.network.client_security_group_id, self._callers("kafka").values()
         rules = [rule for one in groups for rule in one["IpPermissions"]]
         ports = {int(server.rpartition(":")[2]) for server in self.stage.cluster.servers}
-        blocks = [
-            self._found_subnets[one]["CidrBlock"]
-            for one in sorted(used)
-            if one in self._found_subnets
-        ]
 
         def opened(port: int) -> bool:
             own = [rule for rule in rules if _opens(rule, port)]
