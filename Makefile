@@ -31,7 +31,7 @@ SHELL := /bin/bash
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-events demo-spark-stream demo-onprem demo-lake test test-all rest soak lint unit golden integration exhaustive chaos fuzz infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
+.PHONY: help setup demo demo-events demo-spark-stream demo-onprem demo-lake test test-all rest rest-servers rest-others soak lint unit golden integration exhaustive chaos fuzz infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -92,8 +92,14 @@ golden: setup ## Rewrite tests/golden after a change of wording; read the diff
 integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
 	@$(PYTEST) loadfile --no-loadscope-reorder tests/integration
 
-rest: setup $(DEPS) $(ARCHIVE) $(CLASSES) ## Only what `test` leaves out, about twenty minutes
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile --no-loadscope-reorder -m "($(LEFT_OUT)) and not soak" tests
+rest: ## Only what `test` leaves out, about twenty minutes
+	@$(MAKE) --no-print-directory $(TOGETHER) rest-servers rest-others
+
+# Two suites, because each of them takes as long as those of `test` together.
+rest-servers: AT = tests/integration
+rest-others: AT = tests --ignore=tests/integration
+rest-servers rest-others: setup $(DEPS) $(ARCHIVE) $(CLASSES)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile --no-loadscope-reorder -m "($(LEFT_OUT)) and not soak" $(AT)
 
 soak: setup $(CLASSES) ## The tests that take longest, each beside a shorter one that `test-all` runs; about an hour
 	@$(PYTEST) loadfile --no-loadscope-reorder -m soak tests

@@ -155,7 +155,7 @@ def test_a_dead_letter_queue_counts_once_it_has_letters(
         run_extent(extent, world.worker())
 
     if state is None:
-        require_named(world, job, DEAD, "topic-2", "topic-3")
+        require_named(world, job, DEAD, "topic-2", "topic-3", "if any, are gone")
     else:
         assert ended(world, job)[0] is state
 

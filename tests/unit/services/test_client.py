@@ -146,7 +146,7 @@ def test_what_is_wrong_with_a_call_is_found_before_a_ledger_is_created(
 
 
 def test_the_examples_of_the_page_run(runtime: MemoryRuntime) -> None:
-    runtime.put("in/a.txt", lines=3)
+    runtime.memory_store.put(BUCKET, "in/a.json", b'{"id": 1}\n' * 3)
     names = {
         "extentflow": extentflow,
         "flow": client(runtime),

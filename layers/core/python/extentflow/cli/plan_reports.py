@@ -113,7 +113,7 @@ def _show_failed(found: "FailedPlans", *, as_json: bool) -> None:
             )
             for one in shown
         ]
-        output.print_table(("object", "what", "delivered before", "job", "revision"), rows)
+        output.print_table(("object", "what", "delivered before", "job", "its revision"), rows)
         if len(found.objects) > len(shown):
             output.say(f"{len(found.objects):,} objects; {SHOWN_JOBS} shown, --json shows all")
         if again := sum(one.again for one in found.objects):

@@ -135,7 +135,7 @@ def _show_jobs(report: RunReport) -> None:
 
 def _show_rate(report: RunReport) -> None:
     per_second = report.records_this_run / max(report.seconds, 1e-9)
-    rate = f" ({per_second:,.0f}/s)" if report.records_this_run else ""
+    rate = f" ({per_second:,.0f}/s)" if per_second >= 1 else ""
     # Tasks that Spark cancels do not report what they committed.
     least = "at least " if report.stopped and report.records_this_run else ""
     peak = report.worker_peak_rss_bytes  # 0: a remote run, whose memory is not measured

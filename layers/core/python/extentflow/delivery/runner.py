@@ -607,9 +607,15 @@ class _ClaimedExtent:
             if not now:
                 raise TopicLost.of(topic)
             what = created_again(topic, before, now)
+            job = extent.job
+            if topic == self._queue:
+                lost = f"dead letters that job {job} committed to the former topic, if any, are"
+                rest = "the topics of its records are the same"
+            else:
+                lost = f"what job {job} committed to the former topic is"
+                rest = "the present one may have the rest of its records"
             raise TopicReplaced(
-                f"{extent.uri}: {what}; what job {extent.job} committed to the former topic is"
-                f" gone, and the present one may have the rest of its records"
+                f"{extent.uri}: {what}; {lost} gone, and {rest}"
                 f"{in_full(extent.version.address, extent.connector)}"
             )
 
