@@ -141,6 +141,20 @@ def test_a_filter_that_drops_everything_shows_no_record(
     assert found["filtered"] == found["read"] == 100_000
 
 
+def test_topics_are_shown_where_transforms_choose_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "orders.csv").write_text("id\n1\n2\n")
+    router = ("transforms=r", "transforms.r.type=RegexRouter", "transforms.r.regex=pe+k")
+    words = [word for one in (*router, "transforms.r.replacement=eu") for word in ("--set", one)]
+
+    assert run_command_line(app, ["peek", "orders.csv", *words]) == 0
+    assert capsys.readouterr().out.split().count("eu") == 2
+
+    assert run_command_line(app, ["peek", "orders.csv"]) == 0
+    assert "topic" not in capsys.readouterr().out.split()
+
+
 def test_headers_and_timestamps_are_shown_where_the_connector_sets_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:

@@ -78,7 +78,7 @@ def peek(
     if as_json:
         output.print_json(_json(found))
     else:
-        _show(found)
+        _show(found, order.config.topic)
     if found.columnar:
         output.note(f"a value holds many of these rows, as columnar.encoding={found.columnar}")
     values = (one.value or b"" for one in found.records)
@@ -122,7 +122,8 @@ def _made(
     return orders.store(made, save=False, notify=str)
 
 
-def _show(found: "Peek") -> None:
+def _show(found: "Peek", topic: str) -> None:
+    """Show what was found; the topics of records only where they are others than `topic`."""
     packed = "" if found.compression == "none" else f", compression {found.compression}"
     facts = f"; found {found.facts}" if found.facts else ""
     output.say(
@@ -134,6 +135,8 @@ def _show(found: "Peek") -> None:
         "key": [_text(one.key) for one in found.records],
         "value": [_text(one.value) for one in found.records],
     }
+    if any(one.topic != topic for one in found.records):
+        shown["topic"] = [one.topic for one in found.records]
     if any(one.timestamp is not None for one in found.records):
         shown["timestamp (ms)"] = [str(one.timestamp or "") for one in found.records]
     if any(one.headers for one in found.records):
