@@ -36,10 +36,14 @@ def main() -> int:
     _show(results)
     seconds = time.monotonic() - started
     ok = all(
-        result["duplicates"] == result["missing"] == 0 and not result["wrong_samples"]
+        not any(result[one] for one in ("duplicates", "missing", "foreign", "wrong_samples"))
         for result in results
     )
-    word = "every record exactly once" if ok else "[red]records are wrong, see above[/red]"
+    records, samples = (
+        sum(one[name] for one in results) for name in ("records", "samples_compared")
+    )
+    word = f"each of {records:,} records is in its topic once, {samples:,} equal their rows"
+    word = word if ok else "[red]records are wrong, see above[/red]"
     console.print(f"make demo: {word}; {seconds:.0f} s; {path.relative_to(ROOT)}")
     console.print(
         "the stack is still running; `.venv/bin/extentflow down` (or `make clean`) stops it"
