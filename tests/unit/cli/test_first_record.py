@@ -607,6 +607,19 @@ def test_a_line_that_is_an_array_is_one_record_and_named_once(line: CommandLine)
         assert "b.jsonl is" not in said
 
 
+def test_a_job_that_its_first_run_cannot_plan_is_of_no_earlier_run(line: CommandLine) -> None:
+    line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id\n1\n")
+    line.runtime.memory_store.put(BUCKET, "c/b.csv", bytes(257) + b"ustar")
+
+    assert line.run(IN, *TOPIC) == 1
+    assert "b.csv begins as tar" in line.said
+    assert "was not tried again" not in line.said
+
+    line.runtime.ticker.sleep(1)
+    assert line.run(IN, *TOPIC) == 1
+    assert "was not tried again" in line.said
+
+
 def test_after_the_correction_of_a_setting_one_advice_says_how_to_try_again(
     line: CommandLine, golden: Golden
 ) -> None:
@@ -615,6 +628,7 @@ def test_after_the_correction_of_a_setting_one_advice_says_how_to_try_again(
     corrected = ("--set", "csv.schema=id:string")
     assert line.run(IN, *TOPIC, *schema) == 1
     assert "was not tried again" not in line.said
+    line.runtime.ticker.sleep(1)
 
     code = line.run(IN, *TOPIC, *corrected)
 

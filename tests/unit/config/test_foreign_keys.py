@@ -14,7 +14,7 @@ from extentflow.errors import Misconfigured
 ROOT = Path(__file__).parents[3]
 ORDERS = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "shop"}
 # Names with dots in the advice that are no keys.
-OTHERS = {"max.message.bytes"}
+OTHERS = {"explode.array", "max.message.bytes"}
 EVERY = [(product.name, key) for product in PRODUCTS for key in product.keys]
 
 
@@ -34,6 +34,30 @@ def test_a_key_of_another_product_says_what_it_is_here(product: str, key: str) -
     assert product
     assert f"{key}: {says}" in problems(**{key: "1"})
     assert named <= known
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    sorted(
+        {
+            pair
+            for product in PRODUCTS
+            for says in (*product.keys.values(), *product.begins.values())
+            for pair in re.findall(r"([a-z0-9]+(?:\.[a-z0-9]+)*)=([^\s,;:()]+)", says)
+        }
+    ),
+)
+def test_a_value_that_an_advice_names_is_accepted(key: str, value: str) -> None:
+    try:
+        parse({**ORDERS, key: value.replace("NAME", "name")})
+    except Misconfigured as refused:  # for what else that value needs
+        assert not any(one.startswith(f"{key}=") for one in refused.problems)
+
+
+@pytest.mark.parametrize("key", ["skip.headers", "skip.header.line.count"])
+def test_a_number_of_skipped_lines_that_includes_the_header_is_one_less_here(key: str) -> None:
+    assert "one less" in ForeignKeys()[key]
+    assert "one less" not in ForeignKeys()["csv.skip.lines"]
 
 
 def test_other_keys_that_begin_like_those_of_a_product_are_explained() -> None:

@@ -19,6 +19,11 @@ _LISTING = "objects are found by address, notification or reconciler; remove the
 _STATE = "the ledger records what was delivered; remove the key"
 _BATCHES = "transactions follow time and bytes by themselves; remove the key"
 _TASKS = "extents are shared by all workers; remove the key"
+_SKIPPED = (
+    "csv.header=true reads the header line, which this number includes: write csv.header.skip.lines"
+    " for the lines above the header only, one less"
+)
+_FILTERS = "write transforms for a filter of FilePulse, and json.records.path for explode.array"
 _CONNECT = "a setting of Kafka Connect's worker; remove the key"
 
 
@@ -111,7 +116,7 @@ PRODUCTS = (
             "connect.s3.source.partition.extractor.type": "write file.name.template",
             "connect.s3.source.partition.extractor.regex": "write file.name.template",
             "connect.s3.ordering.type": "objects are delivered in any order; remove the key",
-            "connect.s3.source.write.watermark.header": "write message.headers=location",
+            "connect.s3.source.write.watermark.header": "write headers=NAME=location",
             "connect.progress.enabled": "`extentflow status` shows progress; remove the key",
         },
         {"connect.s3.": "a key of Lenses that is not needed here; remove it (docs/migrate.md)"},
@@ -162,16 +167,18 @@ PRODUCTS = (
             "file.buffer.size.bytes": "windows of a fixed size are read; remove the key",
             "schema.generation.enabled": "write csv.schema=infer",
             "csv.first.row.as.header": "write csv.header",
-            "skip.headers": "write csv.header.skip.lines",
+            "skip.headers": _SKIPPED,
+            "csv.skip.lines": "write csv.header.skip.lines",
+            "fs.listing.directory.path": "write directory, with endpoint.type=localfile",
+            "filters": _FILTERS,
+            "offset.attributes.string": _STATE,
             "file.filter.regex.pattern": "not available; use a prefix or an address",
         },
         {
             "fs.": f"a key of FilePulse: {_LISTING}",
             "tasks.file.status.": _STATE,
             "tasks.reader.": "write input.format",
-            "filters.": (
-                "a filter of FilePulse: write transforms, and json.records.path for explode.array"
-            ),
+            "filters.": _FILTERS,
         },
     ),
     Product(
@@ -179,10 +186,10 @@ PRODUCTS = (
         {
             **dict.fromkeys(
                 (
-                    *("csv.skip.lines", "csv.skip.rows", "csv.skip.header.lines"),
-                    *("csv.header.lines", "csv.header.line.count", "skip.header.line.count"),
+                    *("csv.skip.rows", "csv.skip.header.lines", "csv.header.lines"),
+                    *("csv.header.line.count", "skip.header.line.count"),
                 ),
-                "a key of other products; write csv.header.skip.lines",
+                _SKIPPED,
             ),
             **dict.fromkeys(
                 ("csv.comment", "csv.comment.char", "csv.comment.character"),

@@ -198,13 +198,14 @@ class JobRunner:
         or stopped, or the run is stopped, nothing more is registered. `again` and `failed`: see
         `Planner.register`.
         """
+        since = self.ledger.now()
         jobs: list[Job] = []
         left: list[str] = []
         admit = partial(self.planner.admit, again=again, failed=failed)
         complete = self._admit(requests, admit, jobs, left, failed=failed)
         known = [job for job in earlier if self._is_deliverable(job, left, replaced=True)]
         jobs = [*known, *jobs]
-        result = self._drive(jobs, left_out=not complete or bool(left), errors=left)
+        result = self._drive(jobs, left_out=not complete or bool(left), errors=left, since=since)
         ids = {job.id for job in earlier}
         return replace(
             result, jobs=tuple(replace(job, earlier=job.job in ids) for job in result.jobs)
@@ -261,8 +262,9 @@ class JobRunner:
         self, job: Job, *, ordinal: int | None = None, accept_duplicates: bool = False
     ) -> RunReport:
         """Run a job's failed extents (or one) and the pending ones; see `Planner.replay`."""
+        since = self.ledger.now()
         replayed = self.planner.replay(job, ordinal=ordinal, accept_duplicates=accept_duplicates)
-        return self._drive([replayed])
+        return self._drive([replayed], since=since)
 
     def replay_all(
         self, jobs: Iterable[Job], *, refused: Sequence[str] = (), accept_duplicates: bool = False
@@ -274,12 +276,14 @@ class JobRunner:
         """
         known: list[Job] = []
         errors = list(refused)
+        drive = partial(self._drive, known, errors=errors, since=self.ledger.now())
         states = self._states()
         for job in jobs:
             if self.stopped():
-                return self._drive(known, left_out=True, errors=errors)
+                return drive(left_out=True)
             if why := states.skip_reason(job.connector):
-                return self._drive(known, left_out=True, errors=[*errors, f"{why}; jobs are left"])
+                errors.append(f"{why}; jobs are left")
+                return drive(left_out=True)
             try:
                 if self.planner.is_followed(job):
                     raise Conflict(f"{job.version.uri}: job {job.id} was started again meanwhile")
@@ -287,16 +291,23 @@ class JobRunner:
             except Permanent as exc:
                 errors.append(str(exc))
                 known.append(job)
-        return self._drive(known, left_out=bool(refused), errors=errors)
+        return drive(left_out=bool(refused))
 
     def resume(self, job: Job) -> RunReport:
         """Run the pending extents of a job; a final job is only reported."""
-        return self._drive([job])
+        return self._drive([job], since=self.ledger.now())
 
     def _drive(
-        self, jobs: Sequence[Job], *, left_out: bool = False, errors: Sequence[str] = ()
+        self,
+        jobs: Sequence[Job],
+        *,
+        left_out: bool = False,
+        errors: Sequence[str] = (),
+        since: float,
     ) -> RunReport:
         """Run jobs and report them; `errors` are why not all are run.
+
+        `since` is when the run began, in seconds since the epoch on the ledger's clock.
 
         An error that ends the run before anything was delivered is raised; later ones are part of
         the report, because committed records stay.
@@ -311,7 +322,7 @@ class JobRunner:
             broken = exc
         finally:
             self.engine.close()
-        reports = self._reports(jobs, ended, broken)
+        reports = self._reports(jobs, ended, broken, since)
         if broken is not None and reports is not None and not any(r.begun for r in reports):
             raise broken
         result = RunReport(
@@ -331,10 +342,16 @@ class JobRunner:
         return result
 
     def _reports(
-        self, jobs: Sequence[Job], ended: Sequence[Job], broken: ExtentflowError | None
+        self,
+        jobs: Sequence[Job],
+        ended: Sequence[Job],
+        broken: ExtentflowError | None,
+        since: float,
     ) -> tuple[JobReport, ...] | None:
         """Return the jobs' reports; None where the ledger is unavailable after a broken run."""
         before = {job.id: job.state for job in jobs}
+        # One that this run could not plan has ended, too, when its jobs are known.
+        earlier = {job.id for job in jobs if job.ended < since}
         states = self._states()  # an empty cache: the current states
         try:
             current = [self.ledger.jobs.get(job.id) or job if broken else job for job in ended]
@@ -344,7 +361,9 @@ class JobRunner:
                     report_of(job, found.progress),
                     reason=(job.state.open and states.skip_reason(job.connector)) or found.cause,
                     delivered_before=before.get(job.id) is JobState.DONE,
-                    untried=job.state in UNTRIED and job.state is before.get(job.id),
+                    untried=job.state in UNTRIED
+                    and job.state is before.get(job.id)
+                    and job.id in earlier,
                 )
                 for job, found in facts
             )
