@@ -14,6 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -242,7 +243,7 @@ def _is_inside(path: str, folders: tuple[str, ...], own: set[Path]) -> bool:
     if any(each.is_relative_to(one) for one in _NEVER for each in seen):
         return False
     secret = {part for each in seen for part in each.parts} & _CREDENTIALS
-    kept = _named_files() | own
+    kept = named_files() | own
     for folder in folders:
         around = _real(folder)
         parts = {*around.parts, *Path(os.path.normpath(folder)).parts}
@@ -252,17 +253,17 @@ def _is_inside(path: str, folders: tuple[str, ...], own: set[Path]) -> bool:
     return False
 
 
-def holds_credentials(root: Path, key: str, path: str) -> bool:
+def holds_credentials(root: Path, key: str, path: str, named: AbstractSet[Path]) -> bool:
     """Whether a file below a folder that a connector names is one of credentials.
 
     `path` is the file's real path, `key` what leads there from `root`, maybe through links. Names
-    count below `root`, which may itself be a folder of credentials.
+    count below `root`, which may itself be a folder of credentials. `named` are the `named_files`.
     """
     names = {*key.split("/"), *Path(path).relative_to(root).parts}
-    return any(map(is_credentials, names)) or Path(path) in _named_files()
+    return any(map(is_credentials, names)) or Path(path) in named
 
 
-def _named_files() -> set[Path]:
+def named_files() -> set[Path]:
     """Return the files of credentials that variables of this process name."""
     return {_real(os.environ[name]) for name in _NAMED_BY if os.environ.get(name)}
 
