@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,6 +96,8 @@ class Trust:
     hosts: tuple[str, ...] = EVERY
     # References of the worker's settings.
     own: frozenset[Reference] = frozenset()
+    # There the environment holds the role's credentials, and nothing for connectors.
+    in_functions: bool = field(default_factory=lambda: OF_FUNCTIONS in os.environ)
 
     @property
     def host_rule(self) -> HostRule:
@@ -144,7 +146,7 @@ class Trust:
                     yield _said(name, bucket, why)
             return
         directory, key = config.directory or "/", config.object_key
-        if OF_FUNCTIONS in os.environ and self.folders == EVERYWHERE:
+        if self.in_functions and self.folders == EVERYWHERE:
             yield _said("directory", directory, "functions have no folders for connectors")
         elif not self.may_read(directory):
             yield _said("directory", directory, _NO_DIRECTORY)
@@ -168,8 +170,7 @@ class Trust:
 
     def _refused(self, found: Reference) -> str | None:
         if found.provider == "env":
-            # There the environment holds the role's credentials, and nothing for connectors.
-            if OF_FUNCTIONS in os.environ:
+            if self.in_functions:
                 return "functions have no variables for connectors; use ${secretsmanager:name:key}"
             own = {one.key for one in self.own if one.provider == "env"}
             patterns = naming(self.variables) if found.key in own else self.variables
