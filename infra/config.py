@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from ipaddress import IPv4Network, ip_network
 from typing import Annotated
 
 from extentflow.config.worker import WorkerSettings
@@ -13,7 +12,7 @@ from extentflow.errors import Misconfigured
 from . import kinds
 from .config_cluster import IAM_PORT, LATER, NewCluster
 from .config_spark import ABSENT_REGIONS, SERVED_ZONES, Spark
-from .kinds import ACCOUNT, BUCKET, KEY, QUALIFIER, REGION, SECRET, TABLE, ArnOf, unlike
+from .kinds import KEY, SECRET, ArnOf, Between, OneOf, unlike
 from .typed_settings import TypedSettings
 
 # Limits of AWS for the maximum concurrency of one SQS event source.
@@ -23,17 +22,20 @@ LEAST_POLLERS, MOST_POLLERS, INVOKED_BY_POLLER = 2, 200, 10
 # The slot of a worker that died is not available before its lease ends.
 SLOTS_IN_USE_PERCENT = 80
 
-# Limits of WAF for a rate-based rule.
-LEAST_RATE, MOST_RATE = 10, 2_000_000_000
 # Concurrent invocations of the reconciler, and of the functions of custom resources.
 OTHER_INVOCATIONS = 10
-LEAST_JOB_MINUTES = 10
-# CodeDeploy's own configurations that send a tenth of the invocations to a new version.
-CANARY_MINUTES = (5, 10, 15, 30)
-# What CloudWatch Logs takes as retention.
-LOG_DAYS: tuple[int, ...] = (
-    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180),
-    *(365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653),
+CONCURRENCY = Between(LEAST_CONCURRENCY, MOST_CONCURRENCY)
+NONE_OR_MORE, ONE_OR_MORE = Between(0), Between(1)
+JOB_MINUTES = Between(10, why="the reconciler measures every 5 minutes; ")
+# Its own configurations that send a tenth of the invocations to a new version.
+CANARY_MINUTES = OneOf("CodeDeploy", (5, 10, 15, 30))
+# Retention in days.
+LOG_DAYS = OneOf(
+    "CloudWatch Logs",
+    (
+        *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180),
+        *(365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653),
+    ),
 )
 # A tag on every service of the stack, and those of CloudFormation beside it.
 MOST_TAGS, TAG_KEY_CHARACTERS, TAG_VALUE_CHARACTERS = 40, 128, 256
@@ -41,7 +43,10 @@ MOST_TAGS, TAG_KEY_CHARACTERS, TAG_VALUE_CHARACTERS = 40, 128, 256
 APP_ID = "app.id"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _SERVERS = re.compile(r"\s*[^\s,]+:[0-9]+\s*(,\s*[^\s,]+:[0-9]+\s*)*")
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
+_NAME = kinds.Named(
+    r"[a-z][a-z0-9-]{0,30}", "write a letter, then letters, digits and -, 31 characters at most"
+)
+_TAG = re.compile(r"[\w .:/=+@-]*")
 # Set by the stack itself, so a stage must not set them.
 _SAID_BY_STACK = (
     "bootstrap.servers",
@@ -93,10 +98,12 @@ _SERVERLESS = ".kafka-serverless."
 
 # Endpoints that are routes: they have no subnets, and admit all that the routes lead to them.
 GATEWAYS = frozenset({"s3", "dynamodb"})
+INTERFACES = ("emr-serverless", "events", "glue", "kms", "logs", "secretsmanager", "sqs", "sts")
+ENDPOINTS = OneOf("the stack", tuple(sorted({*GATEWAYS, *INTERFACES})))
 NEEDED = ("s3", "dynamodb", "sqs", "events")
 EMR_SERVERLESS = "emr-serverless"
 FUNCTIONS = "functions"  # in `placement`, beside the services
-GROUP = "cluster_security_group_id"
+BROKERS_GROUP = "cluster_security_group_id"
 
 
 class BucketNotification(StrEnum):
@@ -129,11 +136,11 @@ class Bucket(TypedSettings):
     stage's account; then its owner writes the bucket's notifications and policy.
     """
 
-    name: Annotated[str, BUCKET]
+    name: Annotated[str, kinds.BUCKET]
     exists: bool = False
     announced: BucketNotification = BucketNotification.EVENTBRIDGE
     kms_key_arn: Annotated[str | None, KEY] = None
-    account: Annotated[str | None, ACCOUNT] = None
+    account: Annotated[str | None, kinds.ACCOUNT] = None
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of these settings."""
@@ -225,10 +232,10 @@ class Subnet(TypedSettings):
     zones to ids in its own way. Spark needs it in regions where EMR Serverless lacks a zone.
     """
 
-    id: str
-    availability_zone: str
-    route_table_id: str
-    zone_id: str | None = None
+    id: Annotated[str, kinds.SUBNET]
+    availability_zone: Annotated[str, kinds.ZONE]
+    route_table_id: Annotated[str, kinds.ROUTE_TABLE]
+    zone_id: Annotated[str | None, kinds.ZONE_ID] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,21 +258,21 @@ class Network(TypedSettings):
     the stack changes no rule of it or of the brokers' group.
     """
 
-    vpc_id: str = ""
+    vpc_id: Annotated[str, kinds.VPC] = ""
     subnets: tuple[Subnet, ...] = ()
     cluster_security_group_id: Annotated[str, kinds.GROUP] = ""
     client_security_group_id: Annotated[str, kinds.GROUP] = ""
-    endpoints: tuple[str, ...] | None = None
-    existing_endpoints: tuple[str, ...] = ()
+    endpoints: Annotated[tuple[str, ...] | None, ENDPOINTS] = None
+    existing_endpoints: Annotated[tuple[str, ...], kinds.SERVICE] = ()
     nat: bool = False
-    reaches: tuple[str, ...] = ()
-    vpc_cidrs: tuple[str, ...] = ()
+    reaches: Annotated[tuple[str, ...], kinds.HOST] = ()
+    vpc_cidrs: Annotated[tuple[str, ...], kinds.Block(8)] = ()
     placement: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def absent(self) -> tuple[str, ...]:
         """The settings without which there is no network, and that are left out."""
-        named = ("vpc_id", "subnets", *(() if self.client_security_group_id else (GROUP,)))
+        named = ("vpc_id", "subnets", *(() if self.client_security_group_id else (BROKERS_GROUP,)))
         return tuple(name for name in named if not getattr(self, name))
 
     @property
@@ -285,9 +292,9 @@ class Network(TypedSettings):
     def problems(self, *, created: bool = False) -> Iterator[str]:
         """Yield the problems of these settings; the stack may have `created` the brokers."""
         for name in self.absent:
-            if name != GROUP or not created:
+            if name != BROKERS_GROUP or not created:
                 yield f"network.{name}: write it, or cluster.arn of MSK, which gives it"
-        for name in (GROUP, "client_security_group_id") if created else ():
+        for name in (BROKERS_GROUP, "client_security_group_id") if created else ():
             if getattr(self, name):
                 yield f"network.{name}: the stack creates the brokers' group; remove it"
         for service in sorted({*self.created} & {*self.existing_endpoints}):
@@ -310,11 +317,6 @@ class Network(TypedSettings):
                 f" --vpc-ids {self.vpc_id} --query"
                 " 'Vpcs[].CidrBlockAssociationSet[].CidrBlock'`)"
             )
-        for cidr in self.vpc_cidrs:
-            try:
-                IPv4Network(cidr)
-            except ValueError:
-                yield f"network.vpc_cidrs: {cidr} is no IPv4 block such as 10.0.0.0/16"
 
     def _placement_problems(self, known: set[str]) -> Iterator[str]:
         subnets = {one.id for one in self.subnets}
@@ -352,11 +354,11 @@ class Receiver(TypedSettings):
     """
 
     secret_arn: Annotated[str, SECRET]
-    requests_per_second: int = 200
+    requests_per_second: Annotated[int, ONE_OR_MORE] = 200
     front: Front = Front.HTTP
-    requests_per_sender: int | None = None
-    allowed_cidrs: tuple[str, ...] = ()
-    concurrency: int = 20
+    requests_per_sender: Annotated[int | None, Between(10, 2_000_000_000)] = None
+    allowed_cidrs: Annotated[tuple[str, ...], kinds.Block(1, (4, 6))] = ()
+    concurrency: Annotated[int, Between(1, MOST_CONCURRENCY)] = 20
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of these settings."""
@@ -368,19 +370,6 @@ class Receiver(TypedSettings):
             )
         if self.front is Front.REST and not guarded:
             yield "receiver: front=rest: set requests_per_sender, allowed_cidrs, or both"
-        if not 1 <= self.concurrency <= MOST_CONCURRENCY:
-            yield f"receiver.concurrency={self.concurrency}: write 1 to {MOST_CONCURRENCY}"
-        limit = self.requests_per_sender
-        if limit is not None and not LEAST_RATE <= limit <= MOST_RATE:
-            yield f"receiver.requests_per_sender={limit}: AWS allows {LEAST_RATE} to {MOST_RATE}"
-        for cidr in self.allowed_cidrs:
-            try:
-                network = ip_network(cidr)
-            except ValueError:
-                yield f"receiver.allowed_cidrs: {cidr} is no block such as 192.0.2.0/24"
-            else:
-                if network.prefixlen == 0:
-                    yield f"receiver.allowed_cidrs: {cidr}: WAF takes no block of all addresses"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,39 +399,39 @@ class Stage(TypedSettings):
     `qualifier` and `assets_bucket` are those of `cdk bootstrap`, where they are not CDK's own.
     """
 
-    name: str
-    region: Annotated[str, REGION]
+    name: Annotated[str, _NAME]
+    region: Annotated[str, kinds.REGION]
     cluster: Cluster
     buckets: tuple[Bucket, ...]
-    account: Annotated[str | None, ACCOUNT] = None
+    account: Annotated[str | None, kinds.ACCOUNT] = None
     app_id: str | None = None
     unmatched: Unmatched = Unmatched.IGNORE
     network: Network | None = None
     receiver: Receiver | None = None
     spark: Spark | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    most_workers: int = 100
-    most_planners: int = 5
-    spark_cores: int = 0
-    account_concurrency: int = 1_000
-    table: Annotated[str | None, TABLE] = None
+    most_workers: Annotated[int, CONCURRENCY] = 100
+    most_planners: Annotated[int, CONCURRENCY] = 5
+    spark_cores: Annotated[int, NONE_OR_MORE] = 0
+    account_concurrency: Annotated[int, ONE_OR_MORE] = 1_000
+    table: Annotated[str | None, kinds.TABLE] = None
     event_bus: Annotated[str, ArnOf("events", "event-bus/", or_name=True)] = "default"
     alarm_topic_arn: Annotated[str | None, ArnOf("sns", home=True)] = None
-    alarm_email: str | None = None
-    oldest_job_minutes: int = 60
+    alarm_email: Annotated[str | None, kinds.EMAIL] = None
+    oldest_job_minutes: Annotated[int, JOB_MINUTES] = 60
     dashboard: bool = True
-    connectors: str = "connectors"
+    connectors: Annotated[str, kinds.FOLDER] = "connectors"
     secret_key_arns: Annotated[tuple[str, ...], KEY] = ()
     kms_key_arn: Annotated[str | None, replace(KEY, home=True)] = None
-    log_days: int = 30
+    log_days: Annotated[int, LOG_DAYS] = 30
     logs_stay: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
     termination_protection: bool = False
-    canary_minutes: int | None = None
-    pollers: int | None = None
+    canary_minutes: Annotated[int | None, CANARY_MINUTES] = None
+    pollers: Annotated[int | None, Between(LEAST_POLLERS, MOST_POLLERS)] = None
     tracing: bool = False
-    qualifier: Annotated[str | None, QUALIFIER] = None
-    assets_bucket: Annotated[str | None, BUCKET] = None
+    qualifier: Annotated[str | None, kinds.QUALIFIER] = None
+    assets_bucket: Annotated[str | None, kinds.BUCKET] = None
 
     def __str__(self) -> str:
         """Return what an error calls the stage."""
@@ -482,12 +471,11 @@ class Stage(TypedSettings):
 
     def check(self) -> None:
         """Raise Misconfigured with all problems of the stage."""
-        if found := [f"{self}: {problem}" for problem in self._problems()]:
-            raise Misconfigured(found)
+        found = [*self.misfits()] or [*self._problems()]
+        if found:
+            raise Misconfigured([f"{self}: {problem}" for problem in found])
 
     def _problems(self) -> Iterator[str]:
-        if not _NAME.fullmatch(self.name):
-            yield "name: write a letter, then letters, digits and -, 31 characters at most"
         yield from _bucket_problems(self.buckets)
         yield from _cluster_problems(self.cluster, self.network)
         yield from _server_problems(self.cluster, in_vpc=self.network is not None)
@@ -498,17 +486,6 @@ class Stage(TypedSettings):
             yield from self.receiver.problems()
         if self.alarm_email is not None and self.alarm_topic_arn is not None:
             yield "alarm_email: subscribe the address to the topic of alarm_topic_arn instead"
-        if self.oldest_job_minutes < LEAST_JOB_MINUTES:
-            yield (
-                f"oldest_job_minutes={self.oldest_job_minutes}: the reconciler measures every 5"
-                f" minutes; write {LEAST_JOB_MINUTES} or more"
-            )
-        if self.log_days not in LOG_DAYS:
-            allowed = ", ".join(map(str, LOG_DAYS))
-            yield f"log_days={self.log_days}: AWS allows {allowed}"
-        if self.canary_minutes is not None and self.canary_minutes not in CANARY_MINUTES:
-            allowed = ", ".join(map(str, CANARY_MINUTES))
-            yield f"canary_minutes={self.canary_minutes}: CodeDeploy has {allowed}"
         yield from _tag_problems(self.tags)
         yield from self._setting_problems()
         if self.spark is not None:
@@ -592,9 +569,6 @@ class Stage(TypedSettings):
 
     def _concurrency_problems(self, slots: int) -> Iterator[str]:
         for place, most in (("workers", self.most_workers), ("planners", self.most_planners)):
-            if not LEAST_CONCURRENCY <= most <= MOST_CONCURRENCY:
-                yield f"most_{place}={most}: AWS allows {LEAST_CONCURRENCY} to {MOST_CONCURRENCY}"
-                return
             yield from self._poller_problems(place, most)
         received = self.receiver.concurrency if self.receiver else 0
         needed = self.most_workers + self.most_planners + received + OTHER_INVOCATIONS
@@ -616,9 +590,6 @@ class Stage(TypedSettings):
 
 
 def _bucket_problems(buckets: tuple[Bucket, ...]) -> Iterator[str]:
-    names = [bucket.name for bucket in buckets]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"buckets: {name} is listed more than once; remove the duplicate"
     for bucket in buckets:
         yield from bucket.problems()
 
@@ -631,6 +602,8 @@ def _tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
             yield f"tags: {key!r}: write 1 to {TAG_KEY_CHARACTERS} characters, and no prefix aws:"
         elif not 0 < len(value) <= TAG_VALUE_CHARACTERS:
             yield f"tags: {key}: write a value of 1 to {TAG_VALUE_CHARACTERS} characters"
+        elif not _TAG.fullmatch(f"{key}{value}"):
+            yield f"tags: {key!r}={value!r}: write letters, digits, blanks and . : / = + - @ _"
 
 
 def _cluster_problems(cluster: Cluster, network: Network | None) -> Iterator[str]:

@@ -6,9 +6,11 @@ docs/decisions/0010-emr-brings-the-interpreter.md explains which releases are ac
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from extentflow.config.worker import SPARK_THRESHOLD_BYTES, SPARK_TIMEOUT_MINUTES
 
+from .kinds import Between, Named
 from .typed_settings import TypedSettings
 
 # The first releases with Spark 4; they must contain the Python version of the archive.
@@ -22,7 +24,6 @@ MOST_RUNS = 15
 QUOTA_VCPU = 16
 # A run needs its driver and at least two executors.
 LEAST_PROCESSES = 3
-LEAST_MINUTES, MOST_MINUTES = 5, 20_160
 
 # Regions of EMR Serverless without these releases. Source: release notes of emr-spark-8.0.0.
 ABSENT_REGIONS = frozenset({"me-central-1", "me-south-1"})
@@ -36,6 +37,11 @@ SERVED_ZONES: Mapping[str, frozenset[str]] = {
     "us-west-1": frozenset({"usw1-az1", "usw1-az3"}),
 }
 
+LABEL = Named(r"[a-z0-9.-]+", f"write a release label, such as {RELEASE}")
+IMAGE = Named(
+    r"[0-9]{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[\w./:@-]+",
+    "write an image in ECR, ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG",
+)
 _RELEASE = re.compile(r"emr-spark-([0-9]+)\.[0-9]+\.[0-9]+")
 
 
@@ -51,14 +57,14 @@ class Spark(TypedSettings):
     this stage may use it.
     """
 
-    release_label: str = RELEASE
-    image_uri: str | None = None
-    most_vcpu: int = 16
-    most_memory_gb: int = 64
-    most_disk_gb: int = 80
-    quota_vcpu: int = QUOTA_VCPU
-    threshold_bytes: int = SPARK_THRESHOLD_BYTES
-    timeout_minutes: int = SPARK_TIMEOUT_MINUTES
+    release_label: Annotated[str, LABEL] = RELEASE
+    image_uri: Annotated[str | None, IMAGE] = None
+    most_vcpu: Annotated[int, Between(1)] = 16
+    most_memory_gb: Annotated[int, Between(1)] = 64
+    most_disk_gb: Annotated[int, Between(1)] = 80
+    quota_vcpu: Annotated[int, Between(1)] = QUOTA_VCPU
+    threshold_bytes: Annotated[int, Between(1)] = SPARK_THRESHOLD_BYTES
+    timeout_minutes: Annotated[int, Between(5, 20_160)] = SPARK_TIMEOUT_MINUTES
 
     @property
     def most_runs(self) -> int:
@@ -97,13 +103,6 @@ class Spark(TypedSettings):
                 f" spark.quota_vcpu={self.quota_vcpu}, which drivers alone could fill; lower it, or"
                 ' raise the quota "Max concurrent vCPUs per account" of EMR Serverless and then'
                 " spark.quota_vcpu"
-            )
-        if self.threshold_bytes < 1:
-            yield f"spark.threshold_bytes={self.threshold_bytes}: write 1 or more"
-        if not LEAST_MINUTES <= self.timeout_minutes <= MOST_MINUTES:
-            yield (
-                f"spark.timeout_minutes={self.timeout_minutes}: write {LEAST_MINUTES} to"
-                f" {MOST_MINUTES}"
             )
 
     def _fits(self) -> bool:

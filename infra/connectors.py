@@ -71,7 +71,9 @@ class Connectors(Construct):
             "ProviderRole",
             description="Invokes the function that stores connectors",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            inline_policies={"Function": policy((call, write(log), *variables(common.key_arn)))},
+            inline_policies={
+                "Function": policy((call, write(log), *variables(self, common.key_arn)))
+            },
         )
         provider = custom_resources.Provider(
             self,

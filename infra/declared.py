@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
@@ -11,6 +11,7 @@ from extentflow.config import types
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.files import load
 from extentflow.config.registry import registries
+from extentflow.config.trust import Trust
 from extentflow.errors import Misconfigured
 from extentflow.wiring import check_connector
 
@@ -105,8 +106,9 @@ def declared(folder: Path, stage: Stage, *, layer: Path) -> tuple[DeclaredConnec
             problems += [_placed(path, problem) for problem in exc.problems]
     for path in _files(folder, OTHERS):
         problems.append(f"{path.name}: only {', '.join(PATTERNS)} are deployed; write it as YAML")
+    trust = replace(stage.worker_settings().trust, in_functions=True)
     for one in found:
-        problems += [f"{one.file}: {problem}" for problem in _unmet(one, stage)]
+        problems += [f"{one.file}: {problem}" for problem in _unmet(one, stage, trust)]
         problems += [f"{one.file}: {problem}" for problem in _unread(one.checked, layer)]
     problems += _twice(found)
     if problems:
@@ -131,12 +133,14 @@ def _twice(found: Sequence[DeclaredConnector]) -> list[str]:
     ]
 
 
-def _unmet(one: DeclaredConnector, stage: Stage) -> Iterator[str]:
-    """Yield what the stage lacks for this connector."""
+def _unmet(one: DeclaredConnector, stage: Stage, trust: Trust) -> Iterator[str]:
+    """Yield what the stage lacks for this connector, or forbids."""
     if one.checked.endpoint_type == LOCAL_FILE:
         yield (
             f"endpoint.type={LOCAL_FILE}: functions have no access to this directory; use a bucket"
         )
+    else:
+        yield from trust.problems(one.checked, one.config)
     buckets = {bucket.name for bucket in stage.buckets}
     if one.on_aws and one.checked.bucket not in buckets:
         yield (

@@ -1,7 +1,7 @@
 """The customer managed key of a stage: what is encrypted with it, and who may use it.
 
 queues, table, new buckets        their service calls KMS for the caller: grants follow
-variables of functions            Lambda calls KMS with the function's role
+variables of functions            Lambda calls KMS with the function's role, and names the function
 logs, topic of alarms, events     services call KMS themselves: the key's own policy, in
 docs/key-policy.json
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from aws_cdk import CfnResource, Stack
+from aws_cdk import ArnFormat, CfnResource, Stack
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from aws_cdk.region_info import RegionInfo
@@ -66,14 +66,27 @@ def through(grant: Grant, service: str) -> Iterator[Grant]:
         )
 
 
-def variables(key_arn: str | None) -> Iterator[Grant]:
+def variables(scope: Construct, key_arn: str | None) -> Iterator[Grant]:
     """Yield permission to decrypt a function's variables, which Lambda does with its role.
 
-    AWS documents no condition for it.
+    Lambda encrypts them with the function's ARN as context. A policy that names the function would
+    depend on it, and it depends on its role: so the condition has the begin of the stacks' names.
     """
-    if key_arn is not None:
-        why = "variables are encrypted with the stage's key"
-        yield Grant("DecryptVariables", why, ("kms:Decrypt",), (key_arn,))
+    if key_arn is None:
+        return
+    functions = Stack.of(scope).format_arn(
+        service="lambda",
+        resource="function",
+        resource_name="extentflow-*",
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+    yield Grant(
+        "DecryptVariables",
+        "variables are encrypted with the stage's key",
+        ("kms:Decrypt",),
+        (key_arn,),
+        conditions={"ArnLike": {"kms:EncryptionContext:aws:lambda:FunctionArn": functions}},
+    )
 
 
 def encrypt_variables(function: IConstruct, key_arn: str | None) -> None:

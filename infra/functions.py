@@ -117,7 +117,7 @@ class EventFunction(Construct):
                 write(log),
                 *_stand(network),
                 *encryption.storage(self, common.key_arn, own),
-                *encryption.variables(common.key_arn),
+                *encryption.variables(self, common.key_arn),
                 *((TRACE,) if common.tracing else ()),
             ),
             policy_name="Function",

@@ -44,23 +44,13 @@ INTERFACES: Mapping[str, ec2.InterfaceVpcEndpointAwsService] = {
 
 
 class Network(Construct):
-    """The brokers' VPC, with the functions' security group and the endpoints of a stage.
-
-    Raises:
-        Misconfigured: the stage names an unknown endpoint.
-    """
+    """The brokers' VPC, with the functions' security group and the endpoints of a stage."""
 
     def __init__(self, scope: Construct, construct_id: str, *, stage: config.Stage) -> None:
         super().__init__(scope, construct_id)
         if stage.network is None:
             raise TypeError("a stage without network has none")
         settings = stage.network
-        unknown = sorted({*settings.created} - GATEWAYS.keys() - INTERFACES.keys())
-        if unknown:
-            known = ", ".join(sorted(GATEWAYS.keys() | INTERFACES.keys()))
-            raise Misconfigured(
-                f"network.endpoints: {', '.join(unknown)}: unknown; known are {known}"
-            )
         self.settings = settings
         self._placed: list[tuple[str, tuple[Grant, ...]]] = []
         self.vpc = _existing(self, settings)

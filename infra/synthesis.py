@@ -9,7 +9,8 @@ synthesise(Stage(name="dev", ...))
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def synthesise(*stages: Stage, project: Project | None = None) -> None:
     Connectors are below the current folder. Ends the process with the problems of a stage.
     """
     try:
+        require_fits(stages)
         found = project or Project.gathered(Path.cwd())
         settings = _settings(found.home)
         output = os.environ.get("CDK_OUTDIR") or str(
@@ -41,10 +43,29 @@ def synthesise(*stages: Stage, project: Project | None = None) -> None:
         cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
         keep_apart(stages)
         for stage in choose(stages, app.node.try_get_context("stage")):
-            ExtentflowStack(app, stage=stage, project=found)
+            with naming(stage):
+                ExtentflowStack(app, stage=stage, project=found)
     except Misconfigured as exc:
         sys.exit("\n".join(f"error: {problem}" for problem in exc.problems))
     app.synth()
+
+
+def require_fits(stages: Sequence[Stage]) -> None:
+    """Raise Misconfigured with all settings of all stages that do not fit their classes."""
+    if found := [f"{stage}: {problem}" for stage in stages for problem in stage.misfits()]:
+        raise Misconfigured(found)
+
+
+@contextmanager
+def naming(stage: Stage) -> Iterator[None]:
+    """Begin each problem with the stage that has it."""
+    try:
+        yield
+    except Misconfigured as exc:
+        begin = f"{stage}: "
+        raise Misconfigured(
+            [f"{begin}{problem.removeprefix(begin)}" for problem in exc.problems]
+        ) from exc
 
 
 def choose(stages: Sequence[Stage], name: str | None) -> Sequence[Stage]:

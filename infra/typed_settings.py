@@ -1,42 +1,75 @@
 """Settings have the types that their classes state: a text becomes a choice, the rest is refused.
 
     Cluster(auth="iam")         as Cluster(auth=Auth.IAM)
-    Network(subnets=(one))      Network: subnets is a Subnet: write a tuple, (Subnet(...),)
+    Network(subnets=(one))      subnets is a Subnet: write a tuple, (Subnet(...),)
+    Network(subnet=(one,))      subnet: there is no such setting; write subnets
 
-Python checks none of it: a text would be a tuple of its letters, and equal to a choice that it is
-not.
+Python checks no types: a text would be a tuple of its letters, and equal to a choice that it is
+not. Settings keep what is wrong with them until `misfits` is called, because only the stage that
+they are written for has a name.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from types import UnionType
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
-from extentflow.errors import Misconfigured
+
+class _Recording(type):
+    """Creates settings of whatever is written, and records what does not fit their class."""
+
+    def __call__(cls, *unnamed: object, **written: object) -> Any:  # noqa: ANN401 - settings
+        own, hints = {one.name: one for one in fields(cls)}, get_type_hints(cls)  # type: ignore[arg-type] # dataclasses only
+        wrong = [f"{_shown(value)} has no name: write NAME={_literal(value)}" for value in unnamed]
+        wrong += [_unknown(name, own) for name in written if name not in own]
+        given = {name: value for name, value in written.items() if name in own}
+        for name, value in given.items():
+            if found := [f"{name} {problem}" for problem in _problems(value, hints[name])]:
+                wrong += found
+            elif isinstance(hints[name], type) and issubclass(hints[name], StrEnum):
+                given[name] = hints[name](value)
+        for name, one in own.items():
+            if name not in given and one.default is one.default_factory is MISSING:
+                wrong.append(
+                    f"{name} is missing: write {_ways(get_origin(hints[name]) or hints[name])}"
+                )
+                given[name] = None
+        made = super().__call__(**given)
+        object.__setattr__(made, "_wrong", tuple(wrong))
+        return made
 
 
-class TypedSettings:
-    """The base of settings; construction raises Misconfigured with all settings of a wrong type."""
+class TypedSettings(metaclass=_Recording):
+    """The base of settings."""
 
-    __slots__ = ()
+    __slots__ = ("_wrong",)
     __dataclass_fields__: ClassVar[dict[str, Any]]
+    _wrong: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        """Make choices of texts, and check the types."""
-        hints = get_type_hints(type(self))
-        problems: list[str] = []
+    def misfits(self, place: str = "") -> Iterator[str]:
+        """Yield what does not fit the classes of these settings, and of settings within them."""
+        yield from (f"{place}{problem}" for problem in self._wrong)
         for one in fields(self):
-            value, hint = getattr(self, one.name), hints[one.name]
-            problems.extend(f"{self}: {one.name} {problem}" for problem in _problems(value, hint))
-            if isinstance(hint, type) and issubclass(hint, StrEnum) and not problems:
-                object.__setattr__(self, one.name, hint(value))
-        if problems:
-            raise Misconfigured(problems)
+            for name, value in items(one.name, getattr(self, one.name)):
+                if isinstance(value, TypedSettings):
+                    yield from value.misfits(f"{place}{name}.")
 
-    def __str__(self) -> str:
-        """Return what an error calls these settings."""
-        return type(self).__name__
+
+def items(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield a value with its setting's name, or the items of a tuple with theirs."""
+    if not isinstance(value, tuple):
+        yield name, value
+        return
+    for number, each in enumerate(value):
+        own = getattr(each, "name", None)
+        yield f"{name}[{own if isinstance(own, str) else number}]", each
+
+
+def _unknown(name: str, known: Mapping[str, object]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"{name}: there is no such setting; write {near[0] if near else ', '.join(known)}"
 
 
 def _problems(value: object, hint: Any) -> Iterator[str]:  # noqa: ANN401 - of typing

@@ -174,7 +174,7 @@ def test_a_locked_down_account_names_boundary_qualifier_and_bucket(
 @pytest.mark.parametrize(
     ("changes", "reported"),
     [
-        ({"log_days": 31}, "log_days=31: AWS allows 1, 3, 5, 7, 14, 30, 60"),
+        ({"log_days": 31}, "log_days=31: CloudWatch Logs has 1, 3, 5, 7, 14, 30, 60"),
         ({"tags": {"aws:owner": "x"}}, "tags: 'aws:owner': write 1 to 128 characters"),
         ({"tags": {"": "x"}}, "tags: '': write 1 to 128"),
         ({"tags": {"owner": ""}}, "tags: owner: write a value of 1 to 256"),

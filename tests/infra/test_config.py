@@ -1,15 +1,26 @@
 """A stage that cannot work is rejected before anything is made of it."""
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from infra.config import Auth, Bucket, Cluster, Receiver, Stage
+from infra.config import ENDPOINTS, Auth, Bucket, Cluster, Receiver, Stage
 from infra.stages import STAGES
 from infra.synthesis import choose, keep_apart
-from tests.support.synthesis import CLUSTER_ARN, EXISTING, IN_A_VPC, PLAIN, SECRET_ARN
+from infra.typed_settings import TypedSettings
+from tests.support.synthesis import (
+    ALARMS_ARN,
+    CLUSTER_ARN,
+    EXISTING,
+    IN_A_VPC,
+    KEY_ARN,
+    PLAIN,
+    SECRET_ARN,
+)
 
 from extentflow.errors import Misconfigured
+from infra import network
 
 
 def problems(stage: Stage) -> tuple[str, ...]:
@@ -54,6 +65,19 @@ def test_stages_of_one_name_or_of_one_application_in_a_cluster_are_refused() -> 
     keep_apart((PLAIN, IN_A_VPC, replace(PLAIN, name="two", app_id="another")))
 
 
+def within(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - settings
+    """Return the network of a stage with these changes."""
+    assert IN_A_VPC.network is not None
+    return {"network": replace(IN_A_VPC.network, **changes)}
+
+
+def on_subnet(**changes: str) -> dict[str, Any]:
+    """Return the network of a stage with these changes of its second subnet."""
+    assert IN_A_VPC.network is not None
+    first, second = IN_A_VPC.network.subnets
+    return within(subnets=(first, replace(second, **changes)))
+
+
 FAR_KEY = "arn:aws:kms:eu-west-1:111122223333:key/1"
 FAR_TOPIC = "arn:aws:sns:eu-west-1:111122223333:alarms"
 
@@ -89,15 +113,78 @@ FAR_TOPIC = "arn:aws:sns:eu-west-1:111122223333:alarms"
             {"buckets": (Bucket(name="landing", kms_key_arn=FAR_TOPIC),)},
             "buckets[landing].kms_key_arn=",
         ),
+        ({"alarm_topic_arn": f"{ALARMS_ARN}\n"}, "alarms\\n': write a complete ARN"),
+        ({"alarm_email": "on-call"}, "alarm_email=on-call: write one address, such as"),
+        ({"alarm_email": "a@b.example\nCc: c"}, "alarm_email='a@b.example\\nCc: c': write one"),
+        ({"alarm_email": "a@b.example,c@d.example"}, "write one address"),
+        ({"connectors": ""}, "connectors=: write the path of a folder"),
+        ({"tags": {"team": "a\nb"}}, "tags: 'team'='a\\nb': write letters, digits, blanks"),
+        ({"buckets": (Bucket(name="", exists=True),)}, "buckets[].name=: write a bucket's name"),
+        ({"spark_cores": -1}, "spark_cores=-1: write 0 or more"),
+        ({"log_days": 29}, "log_days=29: CloudWatch Logs has 1, 3, 5, 7"),
+        ({"canary_minutes": -5}, "canary_minutes=-5: CodeDeploy has 5, 10, 15, 30"),
+        (
+            {"receiver": Receiver(secret_arn=SECRET_ARN, requests_per_second=-1)},
+            "receiver.requests_per_second=-1: write 1 or more",
+        ),
+        (
+            {"secret_key_arns": (KEY_ARN, KEY_ARN)},
+            f"secret_key_arns: {KEY_ARN} is listed more than once; remove the duplicate",
+        ),
+        (within(vpc_id="my-vpc"), "network.vpc_id=my-vpc: write the VPC's id, vpc-..."),
+        (within(vpc_cidrs=("0.0.0.0/0",)), "vpc_cidrs[0]=0.0.0.0/0: it admits every address;"),
+        (within(vpc_cidrs=("0.0.0.0/1", "128.0.0.0/1")), "write blocks of /8 or smaller"),
+        (within(vpc_cidrs=("10.0.0.1",)), "vpc_cidrs[0]=10.0.0.1: write a block such as"),
+        (within(reaches=("https://grid:8082",)), "network.reaches[0]=https://grid:8082: write a"),
+        (
+            within(existing_endpoints=("com.amazonaws.eu-central-1.kms",)),
+            "write the service's name, such as sqs",
+        ),
+        (
+            on_subnet(availability_zone="us-east-1a"),
+            "subnets[1].availability_zone=us-east-1a: write a zone of eu-central-1",
+        ),
+        (on_subnet(id="10.0.1.0/24"), "subnets[1].id=10.0.1.0/24: write the subnet's id, subnet-"),
+        (on_subnet(id="subnet-0a1b2c3d4e5f6000"), "write the subnet's id"),  # a digit is missing
+        (on_subnet(route_table_id="main"), "route_table_id=main: write the route table's id, rtb-"),
+        (on_subnet(zone_id="eu-central-1a"), "zone_id=eu-central-1a: write the zone's id, such as"),
+        (
+            on_subnet(id="subnet-00000001"),
+            "network.subnets: subnet-00000001 is listed more than once; remove the duplicate",
+        ),
     ],
 )
-def test_a_text_of_another_kind_is_refused_with_stage_and_setting(
+def test_a_value_of_another_kind_is_refused_with_stage_and_setting(
     changes: dict[str, Any], reported: str
 ) -> None:
-    (problem,) = problems(replace(PLAIN, **changes))
+    found = problems(replace(PLAIN, **changes))
 
-    assert problem.startswith("stage plain: ")
-    assert reported in problem
+    assert all(problem.startswith("stage plain: ") for problem in found)
+    assert reported in found[0]
+    assert "\n" not in found[0]
+
+
+# What these texts must be is checked elsewhere: by the settings of workers.
+OF_WORKERS = {"Stage.app_id", "Cluster.bootstrap_servers"}
+
+
+def test_each_text_and_each_number_has_a_kind_or_a_range() -> None:
+    """A setting without one takes -1, or a text with a newline, into the template."""
+    without = {
+        f"{kind.__name__}.{one.name}"
+        for kind in TypedSettings.__subclasses__()
+        for one in fields(kind)
+        for hint in [get_type_hints(kind, include_extras=True)[one.name]]
+        if not hasattr(hint, "__metadata__")
+        and {str, int} & {hint, *get_args(hint)}
+        and get_origin(hint) is not Mapping
+    }
+
+    assert without == OF_WORKERS
+
+
+def test_endpoints_are_those_that_the_stack_can_create() -> None:
+    assert {*ENDPOINTS.offered} == network.GATEWAYS.keys() | network.INTERFACES.keys()
 
 
 @pytest.mark.parametrize(
@@ -127,9 +214,11 @@ def test_more_workers_and_spark_cores_than_that_are_rejected(
 
 @pytest.mark.parametrize("changes", [{"most_workers": 1}, {"most_planners": 1_001}])
 def test_a_concurrency_that_aws_does_not_take_is_rejected(changes: dict[str, Any]) -> None:
-    (problem,) = problems(replace(PLAIN, **changes, settings={"exactly.once.slots": "9999"}))
+    quota = replace(PLAIN, account_concurrency=9_999, settings={"exactly.once.slots": "9999"})
 
-    assert "AWS allows 2 to 1000" in problem
+    (problem,) = problems(replace(quota, **changes))
+
+    assert problem.endswith(": write 2 to 1000")
 
 
 @pytest.mark.parametrize(
@@ -357,7 +446,12 @@ def test_all_problems_are_reported_at_once() -> None:
 
     reported = "\n".join(problems(stage))
 
-    for part in ("name: write", "landing is listed more than once", "cluster.arn", "slots"):
+    for part in (
+        "name=Wrong Name: write",
+        "landing is listed more than once",
+        "cluster.arn",
+        "slots",
+    ):
         assert part in reported
 
 

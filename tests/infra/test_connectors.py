@@ -11,6 +11,7 @@ from infra.connectors import RESOURCE
 from infra.declared import declared
 from infra.project import Project
 from infra.provider.handler import handler
+from infra.synthesis import synthesise
 from moto import mock_aws
 from tests.infra.conftest import Templates
 from tests.support.synthesis import ORDERS, PLAIN, Bench, of_type, yaml_of
@@ -65,10 +66,11 @@ def test_a_stage_without_connectors_is_rejected(bench: Bench, folder: str, why: 
     for path in (bench.project.root / "connectors").glob("*.yaml"):
         path.unlink()
 
-    with pytest.raises(Misconfigured, match=rf"{folder}: it {why}") as caught:
-        bench.stack(replace(PLAIN, connectors=folder))
+    with pytest.raises(SystemExit) as ended:
+        synthesise(replace(PLAIN, connectors=folder), project=bench.project)
 
-    assert len(caught.value.problems) == 1
+    (problem,) = str(ended.value).splitlines()
+    assert problem.startswith(f"error: stage plain: {bench.root}/{folder}: it {why}")
 
 
 def test_producer_settings_are_checked_by_the_client(bench: Bench) -> None:
@@ -145,7 +147,7 @@ def test_two_files_cannot_declare_one_name(bench: Bench) -> None:
             {"name": "o", "topic": "o", "endpoint.type": "localfile", "directory": "/data"},
             "functions have no access to this directory",
         ),
-        ({**ORDERS, "aws.sts.role.arn": "${env:ROLE}"}, "write the ARN"),
+        ({**ORDERS, "aws.sts.role.arn": "${secretsmanager:a:b}"}, "write the ARN"),
         ({**ORDERS, "aws.sts.role.arn": "role/*"}, "are allowed one role; write its ARN"),
         ({**ORDERS, "aws.sts.role.arn": "arn:aws:iam::111122223333:role/*"}, "write its ARN"),
         ({**ORDERS, "aws.sts.role.arn": "arn:aws:iam::*:role/reader"}, "write its ARN"),
@@ -160,6 +162,32 @@ def test_a_connector_that_the_stage_cannot_serve_is_rejected(
 
     assert problem.startswith("orders.yaml: ")
     assert reported in problem
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "value"),
+    [
+        ("connectors.bucket.allowed=other-*", "aws.s3.bucket.name", "landing"),
+        ("connectors.completion.allowed=tag", "after.completion", "delete"),
+        ("connectors.secret.allowed=team-*", "producer.sasl.password", "${secretsmanager:a:b}"),
+        ("connectors.host.allowed=grid", "aws.s3.endpoint", "https://elsewhere"),
+        ("", "producer.sasl.password", "${env:PASSWORD}"),
+    ],
+)
+def test_a_connector_that_the_stages_own_settings_forbid_is_rejected(
+    bench: Bench, setting: str, key: str, value: str
+) -> None:
+    """CloudFormation refused it in the middle of the deployment."""
+    bench.write("connectors/orders.yaml", yaml_of({**ORDERS, key: value}))
+    name, _, patterns = setting.partition("=")
+    stage = replace(PLAIN, settings={name: patterns} if name else {})
+
+    with pytest.raises(Misconfigured) as caught:
+        bench.stack(stage)
+
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"orders.yaml: {key}={value}: connectors may not name this here;")
+    assert (name or "functions have no variables for connectors") in problem
 
 
 @pytest.mark.parametrize("file", sorted((Project().root / "connectors").glob("*.yaml")))

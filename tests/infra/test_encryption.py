@@ -57,11 +57,30 @@ KEPT_NOWHERE = (
     "AWS::WAFv2::",
     "Custom::",
 )
+# What Lambda gives to KMS with a function's variables, and what the functions of stacks are called.
+CONTEXT = "kms:EncryptionContext:aws:lambda:FunctionArn"
+FUNCTIONS = {
+    "Fn::Join": [
+        "",
+        [
+            "arn:",
+            {"Ref": "AWS::Partition"},
+            ":lambda:eu-central-1:",
+            {"Ref": "AWS::AccountId"},
+            ":function:extentflow-*",
+        ],
+    ]
+}
 BUCKETS = (
     Bucket(name="landing"),
     Bucket(name="own-key", kms_key_arn=OWN_KEY),
     Bucket(name="older", exists=True, announced=BucketNotification.DIRECT),
 )
+
+
+# Requests to KMS of a rule with an encrypted target have no source, says the guide of SNS: with a
+# condition, no event would arrive. The queue admits one rule only.
+WITHOUT_SOURCE = {"events.amazonaws.com"}
 
 
 def with_key(stage: Stage) -> Stage:
@@ -174,8 +193,11 @@ def test_every_role_of_a_function_with_variables_may_decrypt_them(bench: Bench) 
     for one in of_type(template, "AWS::Lambda::Function").values():
         if "KmsKeyArn" in one:
             role = roles[one["Role"]["Fn::GetAtt"][0]]
-            given = [each for each in allowed(role) if "kms:Decrypt" in each["Action"]]
-            assert [each for each in given if "Condition" not in each], one.get("Description")
+            given = {each["Sid"]: each for each in allowed(role)}
+            assert given["DecryptVariables"]["Action"] == ["kms:Decrypt"], one.get("Description")
+            assert given["DecryptVariables"]["Condition"] == {"ArnLike": {CONTEXT: FUNCTIONS}}
+            # So CloudFormation names it, beginning with the stack's name.
+            assert "FunctionName" not in one
 
 
 def test_spark_uses_the_key_without_variables(bench: Bench) -> None:
@@ -212,12 +234,15 @@ def test_the_keys_policy_admits_every_service_that_calls_kms_itself(bench: Bench
                 principal = statement["Principal"]
                 needed |= {principal["Service"]} if "Service" in principal else set()
 
-    said: set[str] = set()
+    conditions: dict[str, set[str]] = {}
     for statement in json.loads(POLICY.read_text())["Statement"]:
         services = statement["Principal"].get("Service", [])
-        said |= {services} if isinstance(services, str) else {*services}
+        keys = {key for each in statement.get("Condition", {}).values() for key in each}
+        for service in [services] if isinstance(services, str) else services:
+            conditions[service] = keys
 
-    assert said == needed
+    assert conditions.keys() == needed
+    assert {one for one, keys in conditions.items() if not keys} == WITHOUT_SOURCE
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_a_stage_of_ten_lines_is_synthesised_in_an_empty_folder(
     refused = run(tmp_path, installed, "app.py")
 
     assert refused.returncode == 1
-    assert f"error: {tmp_path}/connectors: it is not a folder" in refused.stderr
+    assert f"error: stage mine: {tmp_path}/connectors: it is not a folder" in refused.stderr
 
     (tmp_path / "connectors").mkdir()
     (tmp_path / "connectors/orders.yaml").write_text(CONNECTOR)

@@ -282,6 +282,7 @@ def test_a_reference_reads_a_regular_file_of_limited_size(tmp_path: Path, kind: 
         ("csv.schema", "a:b" + " " * 100_000 + "("),
         ("headers", "(a = 1" + " " * 100_000 + "!"),
         ("engine", "a.b" * 100_000),
+        ("json.records.path", "a." * 200_000 + "a"),
     ],
 )
 def test_a_hostile_value_is_refused_in_time_that_is_linear_in_its_length(

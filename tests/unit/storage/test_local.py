@@ -112,6 +112,24 @@ def test_a_file_of_credentials_that_a_variable_names_is_listed_with_its_problem(
             guarded.head(str(folder), listed.key)
 
 
+def test_a_listing_resolves_the_files_that_variables_name_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trap: with long paths in variables, most of a listing's time went into resolving them."""
+    guarded = LocalStore(StoreOptions(trust=Trust(folders=(str(folder),))))
+    for name in ("a.ini", "b.ini"):
+        (folder / name).write_text("key")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "b.ini"))
+
+    listed = iter(guarded.list(str(folder)))
+    first = next(listed)
+    monkeypatch.delenv("AWS_SHARED_CREDENTIALS_FILE")
+    (second,) = listed
+
+    assert first.link is None
+    assert second.link is not None
+
+
 def test_a_folder_is_judged_whenever_it_is_read(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "owners").mkdir()
     (tmp_path / "owners" / "a.csv").write_text("1")

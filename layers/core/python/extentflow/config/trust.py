@@ -14,8 +14,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,6 +96,8 @@ class Trust:
     hosts: tuple[str, ...] = EVERY
     # References of the worker's settings.
     own: frozenset[Reference] = frozenset()
+    # There the environment holds the role's credentials, and nothing for connectors.
+    in_functions: bool = field(default_factory=lambda: OF_FUNCTIONS in os.environ)
 
     @property
     def host_rule(self) -> HostRule:
@@ -143,7 +146,7 @@ class Trust:
                     yield _said(name, bucket, why)
             return
         directory, key = config.directory or "/", config.object_key
-        if OF_FUNCTIONS in os.environ and self.folders == EVERYWHERE:
+        if self.in_functions and self.folders == EVERYWHERE:
             yield _said("directory", directory, "functions have no folders for connectors")
         elif not self.may_read(directory):
             yield _said("directory", directory, _NO_DIRECTORY)
@@ -167,8 +170,7 @@ class Trust:
 
     def _refused(self, found: Reference) -> str | None:
         if found.provider == "env":
-            # There the environment holds the role's credentials, and nothing for connectors.
-            if OF_FUNCTIONS in os.environ:
+            if self.in_functions:
                 return "functions have no variables for connectors; use ${secretsmanager:name:key}"
             own = {one.key for one in self.own if one.provider == "env"}
             patterns = naming(self.variables) if found.key in own else self.variables
@@ -242,7 +244,7 @@ def _is_inside(path: str, folders: tuple[str, ...], own: set[Path]) -> bool:
     if any(each.is_relative_to(one) for one in _NEVER for each in seen):
         return False
     secret = {part for each in seen for part in each.parts} & _CREDENTIALS
-    kept = _named_files() | own
+    kept = named_files() | own
     for folder in folders:
         around = _real(folder)
         parts = {*around.parts, *Path(os.path.normpath(folder)).parts}
@@ -252,17 +254,17 @@ def _is_inside(path: str, folders: tuple[str, ...], own: set[Path]) -> bool:
     return False
 
 
-def holds_credentials(root: Path, key: str, path: str) -> bool:
+def holds_credentials(root: Path, key: str, path: str, named: AbstractSet[Path]) -> bool:
     """Whether a file below a folder that a connector names is one of credentials.
 
     `path` is the file's real path, `key` what leads there from `root`, maybe through links. Names
-    count below `root`, which may itself be a folder of credentials.
+    count below `root`, which may itself be a folder of credentials. `named` are the `named_files`.
     """
     names = {*key.split("/"), *Path(path).relative_to(root).parts}
-    return any(map(is_credentials, names)) or Path(path) in _named_files()
+    return any(map(is_credentials, names)) or Path(path) in named
 
 
-def _named_files() -> set[Path]:
+def named_files() -> set[Path]:
     """Return the files of credentials that variables of this process name."""
     return {_real(os.environ[name]) for name in _NAMED_BY if os.environ.get(name)}
 

@@ -16,13 +16,14 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
-from extentflow.config.trust import holds_credentials, is_credentials, opened_path
+from extentflow.config.trust import holds_credentials, is_credentials, named_files, opened_path
 from extentflow.errors import AccessDenied, BucketGone, Misconfigured, ObjectGone, StoreUnavailable
 from extentflow.model import ObjectVersion, bucket_uri
 from extentflow.retry import RetryPolicy
@@ -92,14 +93,14 @@ class LocalStore:
         # Symbolic links to directories inside the bucket are skipped: their files have other keys.
         with _translate_errors(bucket_uri(bucket)):
             root = self._root(bucket)
-        yield from _walk(bucket, root, "", prefix, guarded=self._trust is not None)
+        yield from _walk(bucket, root, "", prefix, guarded=self._guarded())
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
         # The token is the last key of its page; the file of that key need not exist any more.
         with _translate_errors(bucket_uri(bucket)):
             root = self._root(bucket)
         after = b"" if token is None else unquote_to_bytes(token)
-        found = _walk(bucket, root, "", prefix, after, guarded=self._trust is not None)
+        found = _walk(bucket, root, "", prefix, after, guarded=self._guarded())
         page, ahead = self._page(found), self._page(found)
         while ahead.versions:
             yield replace(page, token=quote(os.fsencode(page.versions[-1].key)))
@@ -126,6 +127,9 @@ class LocalStore:
         _ = version
         return {}
 
+    def _guarded(self) -> AbstractSet[Path] | None:
+        return None if self._trust is None else named_files()
+
     def _root(self, bucket: str) -> Path:
         """Return the bucket's real directory, which its owner may have replaced by a link."""
         root = _root(bucket)
@@ -147,7 +151,7 @@ class LocalStore:
             )
         path = os.path.realpath(root / key, strict=True)
         _check_inside(root, path, where)
-        if self._trust is not None and holds_credentials(root, key, path):
+        if self._trust is not None and holds_credentials(root, key, path, named_files()):
             raise AccessDenied(f"{where} {OF_CREDENTIALS}")
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
@@ -248,11 +252,18 @@ def _link_problem(root: Path, path: str) -> str:
 
 
 def _walk(
-    bucket: str, root: Path, parent: str, prefix: str, after: bytes = b"", *, guarded: bool
+    bucket: str,
+    root: Path,
+    parent: str,
+    prefix: str,
+    after: bytes = b"",
+    *,
+    guarded: AbstractSet[Path] | None,
 ) -> Iterator[ListedObject]:
     """Yield the files below the directory with key `parent` whose keys sort after `after`.
 
-    `guarded`: files and folders of credentials are listed with their problem, as links are.
+    With the `named_files` in `guarded`, files and folders of credentials are listed with their
+    problem, as links are.
     """
     with _translate_errors(_uri(bucket, parent)), os.scandir(root / parent) as entries:
         ordered = sorted(entries, key=_sort_key)
@@ -263,7 +274,7 @@ def _walk(
         # Neither is it a key after `after`, nor does it contain one.
         if name <= after and not (name.endswith(b"/") and after.startswith(name)):
             continue
-        if guarded and is_credentials(entry.name):
+        if guarded is not None and is_credentials(entry.name):
             if key.startswith(prefix):
                 yield _of_credentials(bucket, key)
         elif entry.is_dir(follow_symlinks=False):
@@ -276,7 +287,7 @@ def _walk(
 
 
 def _listed(
-    bucket: str, root: Path, entry: os.DirEntry[str], key: str, *, guarded: bool
+    bucket: str, root: Path, entry: os.DirEntry[str], key: str, *, guarded: AbstractSet[Path] | None
 ) -> ListedObject | None:
     """Return what a listing has of an entry that is no directory; None: nothing."""
     target = ""
@@ -287,7 +298,8 @@ def _listed(
                     return None
                 return ListedObject(bucket, key, "", 0, link=Link("", problem=problem))
             target = os.path.relpath(os.path.realpath(entry.path), root)
-        if guarded and holds_credentials(root, key, f"{root}/{target or key}"):
+        path = f"{root}/{target or key}"
+        if guarded is not None and holds_credentials(root, key, path, guarded):
             return _of_credentials(bucket, key)
         try:
             found = entry.stat()

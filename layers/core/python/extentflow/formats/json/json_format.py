@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -272,11 +273,11 @@ def _problems(check: FormatCheck) -> Iterator[str]:
     path, around = check.options.records_path, check.options.records_around
     if around and not path:
         yield "json.records.around needs json.records.path; set both or none"
-    within = {".".join(path[:count]) for count in range(1, len(path) + 1)}
-    if whole := sorted(within & {*around}):
+    whole, ends = ".".join(path), {end - 1 for end in accumulate(len(name) + 1 for name in path)}
+    if holding := sorted(one for one in around if len(one) in ends and whole.startswith(one)):
         yield (
-            f"json.records.around: {whole[0]!r} holds the records; write members beside them, as in"
-            " json.records.path=data.items with json.records.around=data.total"
+            f"json.records.around: {holding[0]!r} holds the records; write members beside them, as"
+            " in json.records.path=data.items with json.records.around=data.total"
         )
     if not path:
         return
