@@ -201,9 +201,10 @@ def test_credentials_in_a_secret_need_a_path_to_it(bench: Bench) -> None:
             {"cluster": Cluster(bootstrap_servers="b:9096", auth=Auth.SCRAM, secret_arn=FAR_ARN)},
             "secretsmanager",
         ),
-        (
+        pytest.param(
             {"settings": {"kafka.ssl.key.password": f"${{secretsmanager:{FAR_ARN}}}"}},
             "secretsmanager",
+            marks=pytest.mark.variant,
         ),
     ],
     ids=["bus", "brokers' secret", "settings' secret"],
