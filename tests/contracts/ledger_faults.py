@@ -20,7 +20,7 @@ from tests.contracts.ledger import (
 from extentflow.ledger import Claim, JobProgress, Lease, Ledger, Settlement
 from extentflow.model import ExtentState, JobState
 
-THREADS = 64
+THREADS = 32
 EXTENTS_EACH = 2
 ROUNDS = 4
 

@@ -115,10 +115,10 @@ def test_every_connector_is_shown_from_the_workers_log(templates: Templates) -> 
     assert query.partition(" by ")[2].startswith("connector")
 
 
-def test_measured_connectors_have_graphs_of_their_own(bench: Bench) -> None:
+def test_measured_connectors_have_graphs_of_their_own(templates: Templates, bench: Bench) -> None:
     measured = replace(PLAIN, settings={"metrics.connectors": "orders,re*"})
 
-    before = [*shown(body(bench.template(PLAIN)), "Connectors")]
+    before = [*shown(body(templates("plain")), "Connectors")]
     graphs = [*shown(body(bench.template(measured)), "Connectors")]
 
     assert before == []

@@ -2,19 +2,19 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aws_cdk.assertions import Template
 from infra.config import Auth, Bucket, BucketNotification, Cluster, Stage, Unmatched
+from tests.infra.conftest import Templates
 from tests.support.synthesis import (
-    BEHIND_WAF,
-    IN_A_VPC,
     KEY_ARN,
-    ON_SPARK,
     PLAIN,
     SECRET_ARN,
+    STAGES,
     Bench,
     allowed,
     of_type,
@@ -87,17 +87,29 @@ def with_key(stage: Stage) -> Stage:
     return replace(stage, kms_key_arn=KEY_ARN, buckets=BUCKETS)
 
 
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    """Synthesise each stage with a key once: tests only read it."""
+    bench = Bench.at(tmp_path_factory.mktemp("project"))
+
+    @cache
+    def template(name: str) -> Template:
+        return bench.template(with_key(STAGES[name]))
+
+    return template
+
+
 def named(properties: Any, place: tuple[str | int, ...]) -> Any:  # noqa: ANN401 - JSON
     for step in place:
         properties = properties[step]
     return properties
 
 
-@pytest.mark.parametrize("stage", [ON_SPARK, BEHIND_WAF], ids=lambda stage: stage.name)
+@pytest.mark.parametrize("stage", ["spark", "rest"])
 def test_all_that_the_stack_keeps_is_encrypted_with_the_stages_key(
-    bench: Bench, stage: Stage
+    keyed: Templates, stage: str
 ) -> None:
-    template = bench.template(with_key(stage))
+    template = keyed(stage)
 
     found: dict[str, Any] = {}
     for name, one in template.to_json()["Resources"].items():
@@ -140,9 +152,9 @@ def test_a_new_bucket_is_encrypted_with_its_own_key_without_one_of_the_stage(ben
     ],
 )
 def test_functions_use_the_key_through_the_services_that_they_call(
-    bench: Bench, service: str, through: list[str]
+    keyed: Templates, service: str, through: list[str]
 ) -> None:
-    found = {one["Sid"]: one for one in statements(bench.template(with_key(IN_A_VPC)), service)}
+    found = {one["Sid"]: one for one in statements(keyed("spark"), service)}
 
     used = found["UseStageKey"]
     assert used["Resource"] == [KEY_ARN]
@@ -185,9 +197,9 @@ def test_other_keys_are_used_through_the_service_that_needs_them(bench: Bench) -
     }
 
 
-def test_every_role_of_a_function_with_variables_may_decrypt_them(bench: Bench) -> None:
+def test_every_role_of_a_function_with_variables_may_decrypt_them(keyed: Templates) -> None:
     """Also that of CDK's framework, which no grant of this project describes."""
-    template = bench.template(with_key(PLAIN))
+    template = keyed("plain")
     roles = of_type(template, "AWS::IAM::Role")
 
     for one in of_type(template, "AWS::Lambda::Function").values():
@@ -200,10 +212,10 @@ def test_every_role_of_a_function_with_variables_may_decrypt_them(bench: Bench) 
             assert "FunctionName" not in one
 
 
-def test_spark_uses_the_key_without_variables(bench: Bench) -> None:
+def test_spark_uses_the_key_without_variables(keyed: Templates) -> None:
     (role,) = (
         role
-        for role in of_type(bench.template(with_key(ON_SPARK)), "AWS::IAM::Role").values()
+        for role in of_type(keyed("spark"), "AWS::IAM::Role").values()
         if role["Description"] == "Delivers large objects on Spark"
     )
 
@@ -213,7 +225,7 @@ def test_spark_uses_the_key_without_variables(bench: Bench) -> None:
     assert "DecryptVariables" not in sids
 
 
-def test_queues_admit_the_same_senders_with_a_key(bench: Bench) -> None:
+def test_queues_admit_the_same_senders_with_a_key(keyed: Templates, bench: Bench) -> None:
     """CDK leaves out the rules' ARNs where it encrypts a queue with a key."""
 
     def admitted(template: Template) -> list[Any]:
@@ -221,7 +233,7 @@ def test_queues_admit_the_same_senders_with_a_key(bench: Bench) -> None:
 
     without = replace(with_key(PLAIN), kms_key_arn=None)
 
-    assert admitted(bench.template(with_key(PLAIN))) == admitted(bench.template(without))
+    assert admitted(keyed("plain")) == admitted(bench.template(without))
 
 
 def test_the_keys_policy_admits_every_service_that_calls_kms_itself(bench: Bench) -> None:

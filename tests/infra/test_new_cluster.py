@@ -132,10 +132,9 @@ def resolved(part: Any, arn: str) -> Any:  # noqa: ANN401 - CloudFormation's JSO
     return part
 
 
-@pytest.mark.parametrize("service", IN_VPC)
-def test_permissions_are_those_on_a_cluster_with_that_arn(
-    bench: Bench, template: Template, service: str
-) -> None:
+@pytest.fixture(scope="module")
+def on_that_cluster(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """The stage on a cluster that exists, with the ARN of the created one."""
     network = NEW_BROKERS.network
     assert network is not None
     same = replace(
@@ -143,8 +142,13 @@ def test_permissions_are_those_on_a_cluster_with_that_arn(
         cluster=Cluster(bootstrap_servers="b-1.msk:9098", auth=Auth.IAM, arn=CLUSTER_ARN),
         network=replace(network, cluster_security_group_id="sg-0a1b2c3d"),
     )
-    expected = bench.template(same)
+    return Bench.at(tmp_path_factory.mktemp("project")).template(same)
 
+
+@pytest.mark.parametrize("service", IN_VPC)
+def test_permissions_are_those_on_a_cluster_with_that_arn(
+    on_that_cluster: Template, template: Template, service: str
+) -> None:
     def on_cluster(found: Template) -> dict[str, Any]:
         return {
             one["Sid"]: [resolved(each, CLUSTER_ARN) for each in one["Resource"]]
@@ -152,7 +156,7 @@ def test_permissions_are_those_on_a_cluster_with_that_arn(
             if one["Action"][0].startswith("kafka-cluster:")
         }
 
-    assert on_cluster(template) == on_cluster(expected)
+    assert on_cluster(template) == on_cluster(on_that_cluster)
     assert on_cluster(template)
 
 

@@ -232,15 +232,54 @@ def test_only_workers_write_records(templates: Templates, service: str) -> None:
     assert {str(arn).rpartition("/")[2] for arn in written} == {"extentflow.jobs"}
 
 
-def test_a_connectors_role_may_be_assumed_and_no_other(bench: Bench) -> None:
-    role = "arn:aws:iam::444455556666:role/reader"
+ROLE = "arn:aws:iam::444455556666:role/reader"
+
+
+def encrypting(name: str, key: str, **more: str) -> str:
+    lines = {
+        "name": name,
+        "topic": name,
+        "aws.s3.bucket.name": "landing",
+        "aws.s3.prefix": f"{name}/",
+        "columnar.encoding": "parquet",
+        "columnar.encryption.columns": "card",
+        "columnar.encryption.key": key,
+        **{key.replace("__", "."): text for key, text in more.items()},
+    }
+    return "".join(f"{key}: '{text}'\n" for key, text in lines.items())
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """One stage with connectors of which each needs permissions of its own."""
+    bench = Bench.at(tmp_path_factory.mktemp("project"))
     bench.write(
         "connectors/theirs.yaml",
-        f"name: theirs\ntopic: theirs\naws.s3.bucket.name: theirs\naws.sts.role.arn: {role}\n",
+        f"name: theirs\ntopic: theirs\naws.s3.bucket.name: theirs\naws.sts.role.arn: {ROLE}\n",
     )
-    template = bench.template(replace(IN_A_VPC, network=None))
+    bench.write(
+        "connectors/team.yaml",
+        "name: team\ntopic: t\naws.s3.bucket.name: landing\naws.s3.prefix: team/\n"
+        "headers: team=tag:team\n",
+    )
+    bench.write(
+        "connectors/typed.yaml",
+        "name: typed\ntopic: t\naws.s3.bucket.name: landing\naws.s3.prefix: typed/\n"
+        "value.converter: avro\nvalue.converter.schema.registry.type: glue\n"
+        "value.converter.registry.name: shop\nmessage.key: column:id\nkey.converter: protobuf\n"
+        "key.converter.schema.registry.type: glue\nkey.converter.registry.name: keys\n"
+        "key.converter.auto.register.schemas: 'false'\n",
+    )
+    listed = {"columnar__encryption__key__list": "${secretsmanager:keys}"}
+    bench.write("connectors/one.yaml", encrypting("one", KEY_ARN))
+    bench.write("connectors/two.yaml", encrypting("two", "12345678-aaaa-bbbb-cccc-1234567890ab"))
+    bench.write("connectors/three.yaml", encrypting("three", "alias/cards"))
+    bench.write("connectors/four.yaml", encrypting("four", "of-the-list", **listed))
+    return bench.template(replace(IN_A_VPC, network=None))
 
-    assert resources(template, "worker", "sts:AssumeRole") == [role]
+
+def test_a_connectors_role_may_be_assumed_and_no_other(several: Template) -> None:
+    assert resources(several, "worker", "sts:AssumeRole") == [ROLE]
 
 
 CHANGES = {
@@ -280,66 +319,31 @@ def test_objects_are_changed_below_the_prefixes_of_connectors_that_do(bench: Ben
         ], service
 
 
-def test_only_workers_read_tags_for_headers(bench: Bench) -> None:
-    bench.write(
-        "connectors/team.yaml",
-        "name: team\ntopic: t\naws.s3.bucket.name: landing\naws.s3.prefix: team/\n"
-        "headers: team=tag:team\n",
-    )
-    template = bench.template(replace(IN_A_VPC, network=None))
+def test_only_workers_read_tags_for_headers(several: Template) -> None:
+    found = resources(several, "worker", "s3:GetObjectTagging")
 
-    found = resources(template, "worker", "s3:GetObjectTagging")
     assert found == ["arn:aws:s3:::landing/team/*"]
-    assert "s3:GetObjectTagging" not in actions(template, "planner")
+    assert "s3:GetObjectTagging" not in actions(several, "planner")
 
 
-def test_only_workers_settle_schemas_and_only_those_of_their_connectors(bench: Bench) -> None:
-    bench.write(
-        "connectors/team.yaml",
-        "name: team\ntopic: t\naws.s3.bucket.name: landing\naws.s3.prefix: team/\n"
-        "value.converter: avro\nvalue.converter.schema.registry.type: glue\n"
-        "value.converter.registry.name: shop\nmessage.key: column:id\nkey.converter: protobuf\n"
-        "key.converter.schema.registry.type: glue\nkey.converter.registry.name: keys\n"
-        "key.converter.auto.register.schemas: 'false'\n",
-    )
-    template = bench.template(replace(IN_A_VPC, network=None))
-
+def test_only_workers_settle_schemas_and_only_those_of_their_connectors(
+    several: Template,
+) -> None:
     ends = ["registry/keys", "registry/shop", "schema/keys/t-key", "schema/shop/t-value"]
 
     def places(action: str) -> list[str]:
-        found = [json.dumps(one) for one in resources(template, "worker", action)]
+        found = [json.dumps(one) for one in resources(several, "worker", action)]
         named = [end for end in ends for one in found if f':{end}"' in one]
         assert len(named) == len(found)
         return named
 
     assert places("glue:GetSchemaByDefinition") == ends
     assert places("glue:CreateSchema") == ["registry/shop", "schema/shop/t-value"]
-    assert not {one for one in actions(template, "planner") if one.startswith("glue:")}
+    assert not {one for one in actions(several, "planner") if one.startswith("glue:")}
 
 
-def encrypting(name: str, key: str, **more: str) -> str:
-    lines = {
-        "name": name,
-        "topic": name,
-        "aws.s3.bucket.name": "landing",
-        "aws.s3.prefix": f"{name}/",
-        "columnar.encoding": "parquet",
-        "columnar.encryption.columns": "card",
-        "columnar.encryption.key": key,
-        **{key.replace("__", "."): text for key, text in more.items()},
-    }
-    return "".join(f"{key}: '{text}'\n" for key, text in lines.items())
-
-
-def test_only_workers_use_the_keys_in_kms_that_encrypt_columns(bench: Bench) -> None:
-    listed = {"columnar__encryption__key__list": "${secretsmanager:keys}"}
-    bench.write("connectors/one.yaml", encrypting("one", KEY_ARN))
-    bench.write("connectors/two.yaml", encrypting("two", "12345678-aaaa-bbbb-cccc-1234567890ab"))
-    bench.write("connectors/three.yaml", encrypting("three", "alias/cards"))
-    bench.write("connectors/four.yaml", encrypting("four", "of-the-list", **listed))
-    template = bench.template(replace(IN_A_VPC, network=None))
-
-    by_sid = {one["Sid"]: one for one in statements(template, "worker")}
+def test_only_workers_use_the_keys_in_kms_that_encrypt_columns(several: Template) -> None:
+    by_sid = {one["Sid"]: one for one in statements(several, "worker")}
 
     own, aliases = by_sid["EncryptColumns"], by_sid["EncryptColumnsByAlias"]
     assert {*own["Action"]} == {*aliases["Action"]} == {"kms:Encrypt", "kms:Decrypt"}
@@ -350,7 +354,7 @@ def test_only_workers_use_the_keys_in_kms_that_encrypt_columns(bench: Bench) -> 
     assert aliases["Condition"] == {
         "ForAnyValue:StringEquals": {"kms:ResourceAliases": ["alias/cards"]}
     }
-    assert "kms:Encrypt" not in actions(template, "planner")
+    assert "kms:Encrypt" not in actions(several, "planner")
 
 
 def test_a_stage_without_encrypted_columns_has_no_permission_to_encrypt(

@@ -103,17 +103,14 @@ def test_keys_of_secrets_are_used_where_there_are_secrets(bench: Bench) -> None:
 
     template = bench.template(stage)
     assert all("kms:Decrypt" in actions(template, service) for service in IN_VPC)
-
-
-def test_the_receiver_uses_the_keys_of_secrets_for_its_own(bench: Bench) -> None:
-    template = bench.template(replace(PLAIN, secret_key_arns=(KEY_ARN,)))
-
-    (decrypting,) = (
-        statement
-        for statement in statements(template, "receiver")
-        if "kms:Decrypt" in statement["Action"]
-    )
-    assert decrypting["Resource"] == [KEY_ARN]
+    # The receiver has a secret of its own.
+    for each in (without, template):
+        (decrypting,) = (
+            statement
+            for statement in statements(each, "receiver")
+            if "kms:Decrypt" in statement["Action"]
+        )
+        assert decrypting["Resource"] == [KEY_ARN]
 
 
 def test_a_secrets_key_is_a_complete_arn(bench: Bench) -> None:

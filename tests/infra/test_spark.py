@@ -519,7 +519,13 @@ def _with_half_an_archive(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil", [_without_archive, _with_older_pins, _with_older_code, _with_half_an_archive]
+    "spoil",
+    [
+        _without_archive,
+        pytest.param(_with_older_pins, marks=pytest.mark.variant),
+        _with_older_code,
+        pytest.param(_with_half_an_archive, marks=pytest.mark.variant),
+    ],
 )
 def test_cloudformation_rejects_a_stack_without_the_current_archive(
     bench: Bench, spoil: Callable[[Bench], None]

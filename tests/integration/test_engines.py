@@ -310,6 +310,7 @@ def test_documents_of_json_become_avro_with_keys_of_their_members(
 # -- runs one after the other ---------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_trap_t31_running_again_adds_nothing(delivery: Delivery) -> None:
     delivery.put("lines.txt", joined(LINES))
     delivery.connector({"extent.bytes": "64KiB"})

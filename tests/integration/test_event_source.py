@@ -208,6 +208,7 @@ def test_a_function_over_its_timeout_is_killed_and_its_message_redelivered(
     assert left(sqs, queue) == 0
 
 
+@pytest.mark.long
 def test_a_process_stopped_at_work_is_killed_at_its_deadline(
     run: Run, deployment: Deployment, sqs: "SQSClient", seen: Seen, tmp_path: Path
 ) -> None:

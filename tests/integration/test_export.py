@@ -263,6 +263,7 @@ def test_a_topic_of_rows_is_refused(commands: Commands, make_topic: MakeTopic) -
     assert "`extentflow lake`" in commands("export", topic, "--to", "lake", "--once", code=2)
 
 
+@pytest.mark.long
 def test_a_bucket_that_does_not_exist_is_not_created(
     commands: Commands, make_topic: MakeTopic, s3: "S3Client", unique: str
 ) -> None:

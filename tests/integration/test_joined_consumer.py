@@ -119,7 +119,11 @@ def test_a_topic_that_is_far_ahead_is_read_within_the_bound(
 # -- incomplete batches ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lacking", [0, 1], ids=["leader", "follower"])
+@pytest.mark.parametrize(
+    "lacking",
+    [0, pytest.param(1, marks=pytest.mark.variant)],
+    ids=["leader", "follower"],
+)
 def test_a_batch_of_which_retention_deleted_a_part_is_an_error_or_left_out(
     topics: Topics, names: list[str], unique: str, lacking: int
 ) -> None:

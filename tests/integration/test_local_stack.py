@@ -311,6 +311,7 @@ def test_the_whole_stack_stops_in_seconds(small: Stack) -> None:
     assert running_seconds() - started < 15
 
 
+@pytest.mark.long
 def test_the_baseline_of_the_benchmark_is_at_hand() -> None:
     names = [jar.name for jar in spark_kafka_jars()]
 

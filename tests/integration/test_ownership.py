@@ -40,7 +40,7 @@ def planned(delivery: Delivery, **config: str) -> list[Extent]:
 # -- crashes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chunk", [1, 4])
+@pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.variant), 4])
 def test_the_next_worker_delivers_once_what_a_crash_left_uncommitted(
     delivery: Delivery, chunk: int
 ) -> None:

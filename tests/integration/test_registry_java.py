@@ -37,6 +37,7 @@ def jvm() -> Iterator[Any]:
     gateway.shutdown()
 
 
+@pytest.mark.long
 def test_java_reads_what_the_columns_hold(registry: Stack, jvm: Any, unique: str) -> None:  # noqa: ANN401 - Java
     rows = [
         {"id": 1, "name": 'naïve "😀"', "data": "A", "tags": ["a", None], "s": {"x": 0.5}},

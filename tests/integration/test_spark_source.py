@@ -210,6 +210,7 @@ def test_two_actions_at_once_share_the_work(spark: SparkSession, delivery: Deliv
     assert sorted(delivery.values()) == sorted(LINES + OTHERS)
 
 
+@pytest.mark.long
 def test_where_there_is_nothing_there_are_no_rows(
     spark: SparkSession, delivery: Delivery, s3: "S3Client"
 ) -> None:
@@ -234,6 +235,7 @@ def test_a_user_schema_is_rejected_before_anything_is_delivered(
     assert delivery.values() == []
 
 
+@pytest.mark.long
 def test_wrong_options_are_reported_in_the_librarys_words(
     spark: SparkSession, delivery: Delivery
 ) -> None:

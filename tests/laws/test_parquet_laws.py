@@ -51,7 +51,7 @@ def _known() -> Footers:
 
 
 @given(sizes=SIZES, cuts=_cuts(len(BODY)))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_any_partition_windows_batches_and_readers_yield_the_table(
     sizes: tuple[int, int, int], cuts: list[int]
 ) -> None:

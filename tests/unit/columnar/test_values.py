@@ -179,7 +179,7 @@ def test_a_slice_of_rows_comes_back_without_the_others(array: pa.Array, encoding
 
 
 @pytest.mark.parametrize("case", SCALARS, ids=lambda case: str(case.type))
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_random_values_come_back_as_they_were(case: Case, data: st.DataObject) -> None:
     drawn = data.draw(st.lists(nullable(case).values, min_size=1, max_size=20))

@@ -155,19 +155,19 @@ def check(kind: pa.DataType, values: list[Json]) -> None:
 
 @pytest.mark.parametrize("case", SCALARS, ids=lambda case: str(case.type))
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_scalar_reads_back_as_its_value(case: Case, data: st.DataObject) -> None:
     check(case.type, data.draw(st.lists(st.none() | case.values, max_size=30)))
 
 
 @given(case=any_case(), data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_nested_values_read_back_as_they_are(case: Case, data: st.DataObject) -> None:
     check(case.type, data.draw(st.lists(st.none() | case.values, max_size=8)))
 
 
 @given(case=any_case(), data=st.data(), start=st.integers(0, 4), length=st.integers(0, 6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_slice_is_written_as_its_rows_alone(
     case: Case, data: st.DataObject, start: int, length: int
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from tests.support.connect_json import DATA, Unfit, connect_value, read_envelope
 from tests.support.golden import Golden
 from tests.unit.converters.arrow_cases import any_case
@@ -128,6 +128,7 @@ def test_an_envelope_is_the_one_that_connect_writes() -> None:
 
 
 @given(data=st.data())
+@settings(max_examples=50)
 def test_connect_reads_every_value_or_the_row_is_bad(data: st.DataObject) -> None:
     case = data.draw(any_case())
     nullable = data.draw(st.booleans())

@@ -46,7 +46,7 @@ def array_of(case: Case, values: list[Any]) -> pa.Array:
 
 @pytest.mark.parametrize("case", SCALARS, ids=lambda case: str(case.type))
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_scalar_reads_back_as_its_value(case: Case, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | case.values, max_size=30))
     batch = pa.record_batch({"v": array_of(case, values)})
@@ -69,7 +69,7 @@ NUMBERS = pa.schema(
 
 
 @given(bands=st.lists(BANDS, min_size=1, max_size=6), data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_texts_cached_from_one_batch_do_not_change_later_batches(
     bands: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
@@ -113,7 +113,7 @@ def numbers(values: list[int | None]) -> pa.RecordBatch:
 
 
 @given(data=st.data(), cases=st.lists(any_case(), min_size=1, max_size=3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_a_slice_of_nested_columns_reads_back_as_its_values(
     data: st.DataObject, cases: list[Case]
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from jsonschema import Draft7Validator
 from tests.support.golden import Golden
 from tests.support.registry import RegistryDouble, registry_double
@@ -133,6 +133,7 @@ def test_members_that_are_never_null_are_required() -> None:
 
 
 @given(data=st.data())
+@settings(max_examples=50)
 def test_every_record_conforms_to_its_schema(data: st.DataObject) -> None:
     case = data.draw(any_case())
     nullable = data.draw(st.booleans())

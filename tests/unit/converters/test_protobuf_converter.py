@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.schema_registry.common.protobuf import protobuf_to_decimal
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from hypothesis import given
+from hypothesis import given, settings
 from tests.support.golden import Golden
 from tests.support.protobuf import decode, message_class
 from tests.support.protobuf import plain as fields_of
@@ -91,6 +91,7 @@ def has_form(kind: pa.DataType) -> bool:
 
 
 @given(data=st.data())
+@settings(max_examples=50)
 def test_every_value_reads_back_as_it_is(data: st.DataObject) -> None:
     case = data.draw(any_case().filter(lambda one: has_form(one.type)))
     nullable = data.draw(st.booleans())

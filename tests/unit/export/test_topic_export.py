@@ -194,7 +194,10 @@ def kill_at(target: MemoryFolder, last: int) -> None:
     target.on_call = on_call
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(30), *(pytest.param(more, marks=pytest.mark.variant) for more in range(30, 60))],
+)
 def test_of_two_writers_with_other_files_each_record_is_written_once(seed: int) -> None:
     """One writer runs whole at any call of the other one, in whose middle it may find a claim."""
     random, source, target = Random(seed), three_partitions(), MemoryFolder()

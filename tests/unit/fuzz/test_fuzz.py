@@ -8,7 +8,7 @@ from tests.fuzz.every import CORPUS, TARGETS, outcome
 from tests.fuzz.planted import KINDS, PLANTED
 
 SLICE_INPUTS, SLICE_SEED = 10_000, 17
-FEW_INPUTS = 40
+FEW_INPUTS = 20
 PLANTED_SEED = 46  # draws every kind
 FOUND = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
 

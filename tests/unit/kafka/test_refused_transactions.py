@@ -79,7 +79,7 @@ def acquired(
     return [one.index for one in rejected]
 
 
-@pytest.mark.parametrize("refused", cases("no coordinator", "no offsets"))
+@pytest.mark.parametrize("refused", cases("no offsets"))
 def test_a_cluster_without_transactions_is_named_before_a_record_is_sent(
     refused: str,
 ) -> None:

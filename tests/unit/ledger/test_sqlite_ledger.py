@@ -71,14 +71,26 @@ class SqliteWorld:
         self.lost.pending += 1
 
 
+def world_in(folder: Path) -> SqliteWorld:
+    ledger = opened(folder / "ledger.db")
+    return SqliteWorld(folder, ledger, LostCommits(ledger))
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> SqliteWorld:
-    ledger = opened(tmp_path / "ledger.db")
-    return SqliteWorld(tmp_path, ledger, LostCommits(ledger))
+    return world_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_world(tmp_path_factory: pytest.TempPathFactory) -> SqliteWorld:
+    return world_in(tmp_path_factory.mktemp("ledger"))
 
 
 class TestContract(LedgerContract):
-    pass
+    @pytest.fixture
+    def world(self, shared_world: SqliteWorld) -> SqliteWorld:
+        """The ledger of all tests of the contract, which use names of their own."""
+        return shared_world
 
 
 class TestFiles:

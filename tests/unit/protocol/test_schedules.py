@@ -43,6 +43,14 @@ ENDS = {PAUSE: 1, CRASH: 1}
 UNREST = {SWITCH: 1, **ENDS}
 ANSWERS = {LOSE: 1, REFUSE: 1, DENY: 1, UNKNOWN: 1, EXPIRE: 1, CRASH: 1}
 ONE_EXTENT = b"abc"
+# Random schedules have such jobs, too.
+RATIONS = pytest.mark.parametrize(
+    ("rations", "schedules"),
+    [
+        pytest.param(ENDS, 350, marks=EXHAUSTIVE),
+        pytest.param(UNREST, 900, marks=pytest.mark.soak),
+    ],
+)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +136,7 @@ ONE_EXTENT = b"abc"
             Scenario({LATE: 2, ARRIVE: 1, **ENDS}, most=2, body=b"abcde", extent_bytes=5),
             300,
             id="progress arrives late or never",
+            marks=EXHAUSTIVE,
         ),
         pytest.param(
             Scenario({LATE: 2, ARRIVE: 2, **ENDS}, most=4, body=b"abcde", extent_bytes=5),
@@ -192,9 +201,7 @@ def test_extent_fails_when_its_consumer_group_expired(scenario: Scenario, schedu
     assert set(findings.outcomes) == {ExtentState.DONE, ExtentState.FAILED}
 
 
-@pytest.mark.parametrize(
-    ("rations", "schedules"), [(ENDS, 350), pytest.param(UNREST, 900, marks=pytest.mark.soak)]
-)
+@RATIONS
 def test_an_ordered_jobs_records_arrive_in_order(
     rations: Mapping[str, int], schedules: int
 ) -> None:
@@ -216,9 +223,7 @@ def test_a_bad_record_ends_an_ordered_job_and_keeps_what_came_before(
     assert set(findings.outcomes) == {ExtentState.FAILED, ExtentState.PENDING}
 
 
-@pytest.mark.parametrize(
-    ("rations", "schedules"), [(ENDS, 350), pytest.param(UNREST, 900, marks=pytest.mark.soak)]
-)
+@RATIONS
 def test_at_least_once_loses_nothing(rations: Mapping[str, int], schedules: int) -> None:
     findings = explore_all(Scenario(rations, most=2, exactly_once=False))
 

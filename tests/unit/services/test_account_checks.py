@@ -1097,6 +1097,7 @@ def in_moto() -> PlannedStage:
     )
 
 
+@pytest.mark.long
 def test_moto_answers_as_the_records_do(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")

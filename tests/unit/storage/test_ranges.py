@@ -119,7 +119,7 @@ def test_concatenated_windows_are_the_range(
     position=st.integers(0, 199),
     kind=st.sampled_from(["unavailable", "changed", "gone", "denied", "short"]),
 )
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_fault_is_raised_at_its_window_after_everything_before_it(
     window: int, position: int, kind: FaultKind
 ) -> None:

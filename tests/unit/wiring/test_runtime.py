@@ -462,6 +462,8 @@ def test_executors_elsewhere_refuse_the_ledger_of_this_machine(
     with golden.raises(Misconfigured, match=r"ledger\.db.*--engine inline"):
         open_engine(Runtime(ON_SQLITE), name, master=master)
 
+
+def test_workers_of_this_machine_use_its_ledger() -> None:
     open_engine(Runtime(ON_SQLITE), "inline", cores=1).close()
 
 

@@ -96,7 +96,7 @@ SYNTAX = RecordSyntax(",", '"', None, 1 << 20)
     window=st.integers(2, 20),
     data=st.data(),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_cut_of_any_bytes_yields_the_same_records(
     body: bytes, limit: int, window: int, data: st.DataObject
 ) -> None:
@@ -138,7 +138,7 @@ def test_any_cut_of_any_escapes_yields_the_same_records(
     window=st.integers(2, 20),
     data=st.data(),
 )
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_any_cut_of_any_comments_yields_the_same_records(
     body: bytes, limit: int, escape: str | None, window: int, data: st.DataObject
 ) -> None:
@@ -157,7 +157,7 @@ def test_any_cut_of_any_comments_yields_the_same_records(
     pieces=st.integers(1, 7),
 )
 @example(body=b',"\n"', pieces=1, final=False)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_following_a_record_in_pieces_finds_its_end(
     body: bytes, pieces: int, *, final: bool
 ) -> None:
@@ -184,7 +184,7 @@ TEXTS = st.text(st.sampled_from('ab,"\n\r é'), max_size=12)
     window=st.integers(4, 64),
     data=st.data(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_what_python_writes_is_read_back_from_any_extents(
     table: list[list[str]], ending: str, window: int, data: st.DataObject
 ) -> None:

@@ -125,7 +125,7 @@ def test_elements_are_not_divided_further() -> None:
     st.sampled_from(("n", "/", "é")),
     st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_records_are_what_python_makes(
     pages: list[tuple[dict[str, Any], list[Any]]],
     window_bytes: int,

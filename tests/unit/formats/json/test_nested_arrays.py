@@ -222,7 +222,7 @@ def reference(document: Any, path: tuple[str, ...]) -> list[Any] | None:  # noqa
     st.booleans(),
     st.sampled_from([("data", "items"), ("data",)]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_records_are_what_python_finds(
     documents: list[Any],
     window_bytes: int,
@@ -259,7 +259,15 @@ def test_a_large_array_takes_constant_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", [b'{"Records":[1]}', b'[{"Records":[]}]', b"[]", b"{},", b'{"Records":[{}', b'"x",']
+    "unit",
+    [
+        b'{"Records":[1]}',
+        b'[{"Records":[]}]',
+        b"[]",
+        pytest.param(b"{},", marks=pytest.mark.variant),
+        b'{"Records":[{}',
+        b'"x",',
+    ],
 )
 def test_hostile_content_ends_in_time(unit: bytes) -> None:
     body = unit * (MIB // 2 // len(unit))

@@ -49,7 +49,17 @@ PAGED_WRITERS: Sequence[dict[str, Any]] = (
 )
 
 
-@pytest.mark.parametrize("writer", range(len(PAGED_WRITERS)))
+# Other tests read each codec.
+@pytest.mark.parametrize(
+    "writer",
+    [
+        0,
+        pytest.param(1, marks=pytest.mark.variant),
+        2,
+        pytest.param(3, marks=pytest.mark.variant),
+        4,
+    ],
+)
 def test_skipped_pages_change_nothing_that_is_delivered_or_counted(writer: int) -> None:
     chance = random.Random(writer)
     options = {"store_schema": True, "write_statistics": True} | PAGED_WRITERS[writer]
@@ -515,7 +525,17 @@ RUNS = {
 RUNS_OF = {"until-another-page": ("second", "behind-all-rows-before")}
 
 
-@pytest.mark.parametrize("name", MISLEADING)
+# One size and one first row remain for `make test`, of other columns.
+FURTHER = ("size-of-n", "rows-of-few", "rows-of-text")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.variant if name in FURTHER else ())
+        for name in MISLEADING
+    ],
+)
 def test_a_resumed_read_yields_what_a_fresh_read_yields_behind_its_position(name: str) -> None:
     """Trap: a resumed read does not meet the page that made a fresh one distrust the index."""
     leaf, changes = MISLEADING[name]
@@ -658,7 +678,9 @@ def test_a_row_group_with_a_damaged_index_does_not_change_others() -> None:
     assert sum(each.batch.num_rows for each in found if each.next_position > 10_000) == 10_000
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(more, marks=pytest.mark.variant) for more in (1, 2))]
+)
 def test_a_damaged_index_changes_nothing_but_what_may_pass(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
