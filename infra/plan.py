@@ -69,14 +69,12 @@ def plan(stage: Stage, connectors: Sequence[DeclaredConnector] = ()) -> PlannedS
 def _secrets(stage: Stage, connectors: Sequence[DeclaredConnector]) -> Iterator[PlannedSecret]:
     """Yield secrets with the keys that all roles that read them get from `rights`.
 
-    Functions also decrypt their variables with the stage's key; Spark's role may not use it.
+    The stage's key is for variables of functions, which are another encryption context.
     """
     shared, receiver = {*stage.secret_key_arns}, stage.receiver
-    own = {one for one in (stage.kms_key_arn,) if one}
     if receiver is not None:
-        yield _secret(receiver.secret_arn, shared | own, "secret_key_arns")
+        yield _secret(receiver.secret_arn, shared, "secret_key_arns")
     brokers = {one for one in (stage.cluster.secret_key_arn,) if one}
-    brokers |= own if stage.spark is None else set()
     by_all = secrets.referred(stage.settings).union(
         *(one.secrets(producer=False) for one in connectors)
     )

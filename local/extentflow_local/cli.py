@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from extentflow.cli import output
+from extentflow.cli.commands import OnceCommand
 from extentflow.errors import Misconfigured
 from extentflow_local.aws.serve import serve
 from extentflow_local.stack.errors import ServiceFailed
@@ -61,7 +62,7 @@ _AWS_PORT = _port("aws", "The port of Secrets Manager and EventBridge.")
 _REGISTRY_PORT = _port("registry", "The schema registry's port.")
 
 
-@app.command()
+@app.command(cls=OnceCommand)
 def up(
     names: _Started = None,
     *,
@@ -107,7 +108,7 @@ def up(
         _print_environment(stack)
 
 
-@app.command()
+@app.command(cls=OnceCommand)
 def down(names: _Names = None, *, directory: _Directory = None, as_json: _Json = False) -> None:
     """Stop running servers; their data stays."""
     stopped = _stack(directory, {}, Console(stderr=True, soft_wrap=True, emoji=False)).down(
@@ -119,7 +120,7 @@ def down(names: _Names = None, *, directory: _Directory = None, as_json: _Json =
         typer.echo(f"stopped {', '.join(stopped)}" if stopped else _nothing_runs(directory))
 
 
-@app.command("stack")
+@app.command("stack", cls=OnceCommand)
 def show(
     *,
     directory: _Directory = None,
@@ -205,4 +206,4 @@ def _environment(stack: "Stack") -> dict[str, str]:
     return stack.environment() | queues_of(stack)
 
 
-app.command()(serve)
+app.command(cls=OnceCommand)(serve)

@@ -115,6 +115,7 @@ def decrypting(template: Template, secret: str) -> set[str]:
                     key
                     for one in given
                     if "kms:Decrypt" in one["Action"]
+                    # Others are for variables of functions, or for other services.
                     and "secretsmanager." in str(one.get("Condition", "secretsmanager."))
                     for key in one["Resource"]
                 }

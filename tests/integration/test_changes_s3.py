@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import pytest
 from tests.integration.faultproxy import Delay, FaultProxy, Request
@@ -130,6 +131,20 @@ def test_a_tag_that_another_program_removes_is_set_again(
         else:
             with pytest.raises(StoreUnavailable, match="another program removed the tag"):
                 store.tag(version, "delivered", "yes")
+
+
+def test_an_eleventh_tag_is_refused_with_the_way_out(
+    store: S3Store, s3: "S3Client", versioned_bucket: str, prefix: str
+) -> None:
+    key, tags = f"{prefix}key", {f"tag{number}": "x" for number in range(10)}
+    s3.put_object(Bucket=versioned_bucket, Key=key, Body=b"x", Tagging=urlencode(tags))
+    version = store.head(versioned_bucket, key)
+
+    with pytest.raises(NotOffered, match="has 10 tags, and S3 allows 10: remove one"):
+        store.tag(version, "delivered", "yes")
+
+    store.tag(version, "tag3", "yes")
+    assert store.tags(version) == tags | {"tag3": "yes"}
 
 
 def test_an_object_without_versions_is_not_tagged(

@@ -225,6 +225,15 @@ def test_a_connector_of_a_command_is_listed_and_shown_as_not_stored(
     assert shell.out.startswith("# made, revision 1, ENABLED, not stored (")
 
 
+def test_a_value_of_several_lines_is_shown_in_one(shell: Shell) -> None:
+    """Trap: the second line looked like a key that the connector does not have."""
+    shell.ledger.connectors.put("made", {**GOOD, "name": "made", "object.key": "a\ntopic=b"})
+
+    assert shell.run("connectors", "show", "made") == 0
+
+    assert "object.key=a\\ntopic=b" in shell.out.splitlines()
+
+
 def test_one_name_in_several_files_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:

@@ -1,6 +1,7 @@
 """`extentflow run ADDRESS --topic TOPIC`: a connector of the command, its topic, its second run."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -680,20 +681,21 @@ def test_a_run_says_of_how_many_folders_its_objects_are(line: CommandLine) -> No
 def test_a_link_that_leads_nowhere_is_left_out_and_named(
     line: CommandLine, tmp_path: Path, golden: Golden
 ) -> None:
-    """Trap: one such link refused its whole folder."""
+    """Trap: one such link, or a name that is not UTF-8, refused its whole folder."""
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.txt").write_bytes(b"abc\n")
     (tmp_path / "outside.txt").write_bytes(b"abc\n")
     (folder / "b.txt").symlink_to(folder / "no-such.txt")
     (folder / "c.txt").symlink_to(tmp_path / "outside.txt")
+    (folder / os.fsdecode(b"d\xff.txt")).write_bytes(b"abc\n")
     line.runtime.reads = LocalStore(StoreOptions())
 
     assert line.run(f"{folder}/", "--topic", "orders") == 0
 
     noted = [one for one in line.said.splitlines() if "left out" in one]
     golden("\n".join(noted).replace(str(tmp_path), "/tmp"))  # noqa: S108 - no file
-    assert (line.count, len(noted)) == (1, 2)
+    assert (line.count, len(noted)) == (1, 3)
 
 
 @pytest.mark.parametrize("at_once", [False, True])

@@ -184,3 +184,21 @@ def test_a_former_spelling_does_the_same_and_names_the_new_one(
 
 def test_every_former_spelling_leads_to_a_command() -> None:
     assert set(FORMER.values()) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "-c", "a", "-c", "b"],
+        ["stream", "-c", "a", "--connector", "b"],
+        ["run", "x", "--topic", "a", "--topic=b"],
+        ["connectors", "show", "a", "--revision", "1", "--revision", "2"],
+    ],
+    ids=" ".join,
+)
+def test_a_second_value_of_an_option_that_takes_one_is_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Trap: the first value was dropped without a word, and its connector was not delivered."""
+    assert run_command_line(app, words) == 2
+    assert "is given 2 times; give it once" in capsys.readouterr().err

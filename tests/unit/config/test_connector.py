@@ -613,7 +613,8 @@ def test_escapes_of_texts_are_octal_only_with_three_digits() -> None:
 def test_names_of_other_products_lead_to_the_key(name: str, key: str) -> None:
     (problem,) = problems({**ORDERS, name: "1"})
 
-    assert problem == f"{name}: a key of other products; write {key}"
+    assert problem.startswith(f"{name}: ")
+    assert f"write {key}" in problem
 
 
 # -- aliases ----------------------------------------

@@ -133,6 +133,7 @@ def test_a_connectors_tuning_stays_with_its_producer() -> None:
         "socket.timeout.ms",
         "request.timeout.ms",
         "delivery.report.only.error",
+        "topic.blacklist",
     ],
 )
 def test_what_would_break_delivery_is_rejected_by_name(key: str) -> None:
@@ -191,6 +192,15 @@ def test_unknown_and_invalid_settings_are_found_without_a_broker() -> None:
         "producer.linger.ms",
     ]
     assert "write producer.message.max.bytes" in found[0]
+
+
+def test_a_check_prints_nothing_that_a_connector_chose(capfd: pytest.CaptureFixture[str]) -> None:
+    """Trap: `debug` let the client write client.id to the terminal, with escapes and lines."""
+    (problem,) = problems(KAFKA, {"client.id": "x\n\x1b[2J", "debug": "all", "log_level": "7"})
+
+    assert "producer.client.id: has a control character" in problem
+    assert problems(KAFKA, {"client.id": "x", "debug": "all", "log_level": "7"}) == []
+    assert capfd.readouterr() == ("", "")
 
 
 def test_settings_that_contradict_each_other_are_found_without_a_broker() -> None:

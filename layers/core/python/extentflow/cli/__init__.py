@@ -28,7 +28,7 @@ from typer.exceptions import TyperException
 
 from extentflow import __version__
 from extentflow.cli import output
-from extentflow.cli.commands import COMMANDS, CommandLine, starting_local_stack
+from extentflow.cli.commands import COMMANDS, CommandLine, OnceCommand, starting_local_stack
 from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 from extentflow.wording import nearest, plain
@@ -94,7 +94,7 @@ def main() -> None:
 def run_alone(command: Callable[..., None]) -> None:
     """Run a command without its name, for spark-submit, and exit."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    alone.command(context_settings=HELP)(command)
+    alone.command(cls=OnceCommand, context_settings=HELP)(command)
     sys.exit(run_command_line(alone))
 
 

@@ -152,6 +152,20 @@ def starting_local_stack() -> str:
     return up if installed else f"in a checkout of the project, `make setup`, then {up}"
 
 
+class OnceCommand(TyperCommand):
+    """A command that refuses a second value for an option that takes one; click takes the last."""
+
+    def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
+        """Parse the arguments, as click does; raises Misconfigured."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        options = (one for one in {*given} if one.param_type_name == "option")
+        for one in options:
+            takes_one = not (one.multiple or getattr(one, "is_flag", False))
+            if takes_one and (times := given.count(one)) > 1:
+                raise Misconfigured(f"{one.opts[-1]} is given {times} times; give it once")
+        return super().parse_args(ctx, args)
+
+
 class DeferredCommand(TyperCommand):
     """A command that is listed by its summary, and imported when it is given."""
 
@@ -168,7 +182,7 @@ class DeferredCommand(TyperCommand):
             command: Command = get_group(defined)
         else:
             alone = typer.Typer(add_completion=False)
-            alone.command()(defined)
+            alone.command(cls=OnceCommand)(defined)
             command = get_command(alone)
         command.name = self.name
         return _as_listed(command)

@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 from extentflow.cli import output
+from extentflow.cli.commands import OnceCommand
 from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import NOTHING_STARTED, AsJson
 from extentflow.errors import Misconfigured
@@ -32,7 +33,7 @@ Revision = Annotated[int | None, Option("--revision", min=1, help="This revision
 NOT_STORED = "not stored (`extentflow run --topic` made it, or it was deleted)"
 
 
-@app.command()
+@app.command(cls=OnceCommand)
 def validate(files: Files, *, as_json: AsJson = False) -> None:
     """Check connectors' files without storing them; all problems are shown at once."""
     try:
@@ -50,7 +51,7 @@ def validate(files: Files, *, as_json: AsJson = False) -> None:
     output.show(facts, *said, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=OnceCommand)
 @expand_options
 def put(files: Files, *, servers: ServerOptions, as_json: AsJson = False) -> None:
     """Store connectors, none where one is wrong; jobs already planned keep their revision.
@@ -131,7 +132,7 @@ def _checked(files: Sequence[Path]) -> list[dict[str, str]]:
     return found
 
 
-@app.command("list")
+@app.command("list", cls=OnceCommand)
 @expand_options
 def list_all(*, every: Every = False, servers: ServerOptions, as_json: AsJson = False) -> None:
     """List the connectors, and how many of their jobs are open or in work now.
@@ -153,7 +154,7 @@ def list_all(*, every: Every = False, servers: ServerOptions, as_json: AsJson = 
     show_connectors(found, left_out=len(known) - len(found))
 
 
-@app.command()
+@app.command(cls=OnceCommand)
 @expand_options
 def show(
     name: Name, *, revision: Revision = None, servers: ServerOptions, as_json: AsJson = False
@@ -162,7 +163,7 @@ def show(
     found = _connectors(servers, creates=False).get(name, revision, every=True)
     stored = "" if found.stored else f", {NOT_STORED}"
     lines = [f"# {found.name}, revision {found.revision}, {found.state}{stored}", f"# {now(found)}"]
-    lines += [f"{key}={value}" for key, value in sorted(found.config.items())]
+    lines += [f"{key}={output.printable(value)}" for key, value in sorted(found.config.items())]
     output.show(_facts(found), *lines, as_json=as_json)
 
 
@@ -178,7 +179,7 @@ def _facts(found: "Connector") -> dict[str, object]:
     }
 
 
-@app.command()
+@app.command(cls=OnceCommand)
 @expand_options
 def delete(name: Name, *, servers: ServerOptions, as_json: AsJson = False) -> None:
     """Hide a connector from new jobs; planned jobs continue with their own revision."""

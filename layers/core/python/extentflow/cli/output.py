@@ -55,7 +55,9 @@ PIPE_COLUMNS = 4_000
 WHOLE = frozenset({"job"})  # never wrapped, because people copy it
 
 # Control characters, and those that change the direction of text: keys of objects may hold them.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 size, counted = wording.format_bytes, wording.counted
 # Clients log every retry, Spark's with traces; their outcome is in our own messages.

@@ -19,11 +19,8 @@ _LISTING = "objects are found by address, notification or reconciler; remove the
 _STATE = "the ledger records what was delivered; remove the key"
 _BATCHES = "transactions follow time and bytes by themselves; remove the key"
 _TASKS = "extents are shared by all workers; remove the key"
-_SKIPPED = (
-    "csv.header=true reads the header line, which this number includes: write csv.header.skip.lines"
-    " for the lines above the header only, one less"
-)
-_FILTERS = "write transforms for a filter of FilePulse, and json.records.path for explode.array"
+_SKIPPED = "counts the header, too: write csv.header.skip.lines, one less"
+_FILTERS = "write transforms, and json.records.path for explode.array"
 _CONNECT = "a setting of Kafka Connect's worker; remove the key"
 
 
@@ -213,12 +210,12 @@ NOTE = "<!-- Written by `make docs` from extentflow.config.foreign_keys. -->"
 INTRODUCTION = """\
 `extentflow connectors validate FILE` reads a configuration in Kafka Connect's form, as JSON or
 properties. It lists every key that extentflow does not have, and says what to do. Keys of the same
-name and meaning are not in these tables: those of S3, converters, transforms, `errors.tolerance`,
+name and meaning are left out: those of S3, converters, transforms, `errors.tolerance`,
 `tasks.max` and others of [configuration.md](configuration.md).
 
-Two things differ in kind. There is no cluster: `extentflow run`, `stream` or functions deliver, and
-`status`, `replay` and `pause` do what Connect's REST API does. The ledger does not know what other
-connectors delivered, so that a first run delivers every object below the address.
+There is no cluster: `extentflow run`, `stream` or functions deliver, and `status`, `replay` and
+`pause` do what Connect's REST API does. The ledger does not know what other connectors delivered:
+a first run delivers every object below the address.
 """
 
 

@@ -166,6 +166,10 @@ def problems(kafka: Mapping[str, str], producer: Mapping[str, str]) -> list[str]
     """
     found = refusals(producer)
     for key in sorted(producer.keys() - REFUSED_PRODUCER_PROPERTIES.keys()):
+        if not (key.endswith(".pem") or producer[key].isprintable()):
+            # The client writes client.id to its log lines as it is.
+            found.append(f"producer.{key}: has a control character; remove it")
+            continue
         complaint = _librdkafka_error({key: producer[key]})
         if complaint.startswith(("No such", "Invalid value")):
             found.append(f"producer.{key}: {complaint}")
@@ -208,9 +212,15 @@ def too_narrow(topic: str, max_message_bytes: int) -> str | None:
     )
 
 
+_UNREAD = logging.getLogger(f"{__name__}.unread")
+_UNREAD.addHandler(logging.NullHandler())
+_UNREAD.propagate = False
+
+
 def _librdkafka_error(settings: Mapping[str, str]) -> str:
     try:
-        Producer({**_with_oauthbearer(settings), "log_level": 0})
+        # Without a logger the client writes to standard error, whatever `debug` names.
+        Producer({**_with_oauthbearer(settings), "log_level": 0}, logger=_UNREAD)
     except KafkaException as exc:
         return error_of(exc).str()
     return ""

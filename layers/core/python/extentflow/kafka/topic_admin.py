@@ -238,10 +238,10 @@ class Admin:
             raise TopicAbsent(
                 [
                     f"topic {name} does not exist on {self._subject}; `extentflow run` with "
-                    "--create-topic partitions=8 creates it, in Python create_topic={'partitions': "
-                    "8}, or your Kafka tools, for example "
-                    f"`kafka-topics.sh --bootstrap-server {self._servers} --create --topic {name} "
-                    "--partitions 8`"
+                    "--create-topic partitions=8 (in Python create_topic={'partitions': 8}) creates"
+                    " it where objects are to deliver; otherwise your Kafka tools do, for "
+                    f"example `kafka-topics.sh --bootstrap-server {self._servers} --create --topic "
+                    f"{name} --partitions 8`"
                     for name in missing
                 ]
             )

@@ -292,12 +292,17 @@ def _listed(
     """Return what a listing has of an entry that is no directory; None: nothing."""
     target = ""
     with _translate_errors(_uri(bucket, key)):
-        if entry.is_symlink():
-            if problem := _link_problem(root, entry.path):
-                if not os.path.lexists(entry.path):
-                    return None
-                return ListedObject(bucket, key, "", 0, link=Link("", problem=problem))
+        # Bytes that no UTF-8 has are half surrogate pairs.
+        odd = any("\udc80" <= one <= "\udcff" for one in key)
+        problem = "its name is not UTF-8, as keys are; rename it" if odd else ""
+        if entry.is_symlink() and not problem:
+            problem = _link_problem(root, entry.path)
             target = os.path.relpath(os.path.realpath(entry.path), root)
+        if problem:
+            there = os.path.lexists(entry.path)
+            return (
+                ListedObject(bucket, key, "", 0, link=Link("", problem=problem)) if there else None
+            )
         path = f"{root}/{target or key}"
         if guarded is not None and holds_credentials(root, key, path, guarded):
             return _of_credentials(bucket, key)

@@ -38,6 +38,8 @@ PART_BYTES = 256 << 20
 MOST_PARTS = 10_000
 PARALLEL_PARTS = 8
 MOST_TAGGINGS = 10
+# Of an object, by the documentation of S3.
+MOST_TAGS = 10
 NO_OBJECTS_ETAG = '"00000000000000000000000000000000"'
 # What a copy in parts has to carry over by itself.
 CARRIED = (
@@ -93,6 +95,11 @@ class ObjectChanges:
             tags = dict(self.tags(version))
             if tags.get(name) == value:
                 return
+            if name not in tags and len(tags) >= MOST_TAGS:
+                raise NotOffered(
+                    f"{version.uri} has {len(tags)} tags, and S3 allows {MOST_TAGS}: remove one of"
+                    f" them, so that {name} can be added"
+                )
             self._write_tags(version, {**tags, name: value})
         raise StoreUnavailable(
             f"{version.uri}: another program removed the tag {name} {MOST_TAGGINGS} times; repeat"
