@@ -275,6 +275,9 @@ def test_a_reference_reads_a_regular_file_of_limited_size(tmp_path: Path, kind: 
         Trust().read_text(str(path))
 
 
+NAMES = ",".join(f"c{number}" for number in range(30_000))
+
+
 @pytest.mark.parametrize(
     ("key", "text"),
     [
@@ -283,6 +286,8 @@ def test_a_reference_reads_a_regular_file_of_limited_size(tmp_path: Path, kind: 
         ("headers", "(a = 1" + " " * 100_000 + "!"),
         ("engine", "a.b" * 100_000),
         ("json.records.path", "a." * 200_000 + "a"),
+        ("select", f"{NAMES},c0"),
+        ("transforms", f"{NAMES},c0"),
     ],
 )
 def test_a_hostile_value_is_refused_in_time_that_is_linear_in_its_length(

@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
-from extentflow.config.types import Kind
+from extentflow.config.types import Kind, repeated
 from extentflow.wording import nearest
 
 _MAX_PRECISION = 38
@@ -297,8 +297,7 @@ def _items(pattern: re.Pattern[str], text: str, remedy: str) -> list[tuple[str, 
             raise ValueError(f"{remedy} double quotes; cannot read {text[position:][:40]!r}")
         found.append((_listed_name(match), match))
         position = match.end()
-    names = [name for name, _ in found]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := repeated(name for name, _ in found):
         raise ValueError(f"names {', '.join(map(repr, twice))} more than once; keep one")
     return found
 

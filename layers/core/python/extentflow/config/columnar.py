@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from extentflow.config.column_lists import NAMES
-from extentflow.config.types import Kind
+from extentflow.config.types import Kind, repeated
 
 # What `columnar.encoding` and `columnar.encoding.compression` may be.
 NONE, PARQUET, ARROW = ENCODINGS = ("none", "parquet", "arrow")
@@ -43,8 +43,7 @@ def _read(text: str) -> tuple[ColumnGroup, ...]:
             )
         found.append(ColumnGroup(match["name"], NAMES.read(match["columns"].strip())))
         at = match.end()
-    names = [one.name for one in found]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := repeated(one.name for one in found):
         raise ValueError(f"names the group {', '.join(twice)} more than once; keep one")
     if any(REST in one.columns and len(one.columns) > 1 for one in found):
         raise ValueError("a group of * has no other columns; it takes those of no other group")

@@ -208,8 +208,8 @@ _BEGINS = {begin: says for product in PRODUCTS for begin, says in product.begins
 
 NOTE = "<!-- Written by `make docs` from extentflow.config.foreign_keys. -->"
 INTRODUCTION = """\
-`extentflow connectors validate FILE` reads a configuration in Kafka Connect's form, as JSON or
-properties. It lists every key that extentflow does not have, and says what to do. Keys of the same
+`extentflow connectors validate FILE` reads a connector of Kafka Connect, as JSON or properties. It
+says what to do with every key that extentflow does not have. Keys of the same
 name and meaning are left out: those of S3, converters, transforms, `errors.tolerance`,
 `tasks.max` and others of [configuration.md](configuration.md).
 

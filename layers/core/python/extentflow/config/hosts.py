@@ -27,7 +27,14 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 EVERY = ("*",)
 OF_FUNCTIONS = "AWS_LAMBDA_FUNCTION_NAME"
 RUNTIME_API = "AWS_LAMBDA_RUNTIME_API"  # host and port
-_METADATA = ipaddress.IPv6Network("fd00:ec2::/32")
+# Not link-local: the metadata of AWS, Alibaba Cloud, Azure, Google Cloud and Oracle Cloud.
+_METADATA = (
+    ipaddress.IPv6Network("fd00:ec2::/32"),
+    ipaddress.IPv4Network("100.100.100.200/32"),
+    ipaddress.IPv4Network("168.63.129.16/32"),
+    ipaddress.IPv6Network("fd20:ce::254/128"),
+    ipaddress.IPv4Network("192.0.0.192/32"),
+)
 # Where IPv6 addresses hold IPv4 addresses, by the positions of their bytes.
 _END = ((12, 13, 14, 15),)
 _WITHIN = {
@@ -106,7 +113,7 @@ def _is_guarded(address: Address) -> bool:
     functions = OF_FUNCTIONS in os.environ
     return any(
         one.is_link_local
-        or one in _METADATA
+        or any(one in network for network in _METADATA)
         or (functions and (one.is_loopback or one.is_unspecified or one.is_multicast))
         for one in (address, *_within(address))
     )

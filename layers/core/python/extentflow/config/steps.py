@@ -32,8 +32,8 @@ def _aliases(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         types.NAME.read(name)
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"names {', '.join(sorted(twice))} more than once; keep one")
+    if twice := types.repeated(names):
+        raise ValueError(f"names {', '.join(twice)} more than once; keep one")
     return tuple(names)
 
 

@@ -17,7 +17,8 @@ Tests: unit/config/test_files.py
 import codecs
 import ipaddress
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +30,12 @@ from extentflow.config.secrets import FORMS, Reference
 from extentflow.wording import either, nearest, plain
 
 T = TypeVar("T")
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once, sorted."""
+    return sorted(name for name, times in Counter(names).items() if times > 1)
+
 
 _UNITS: dict[str, int] = {
     "b": 1,
