@@ -174,7 +174,7 @@ def alone(line: CommandLine) -> CommandLine:
                 "errors__deadletterqueue__topic__name": "no-such-queue",
             },
             ["topic no-such-queue", "topic no-such-topic"],
-            "--create-topic partitions=8 creates it",
+            "--create-topic partitions=8",
             id="topics",
         ),
         pytest.param(

@@ -29,7 +29,7 @@ from tests.support.real import (
     take_over,
     the_job,
 )
-from tests.support.waiting import eventually, running_seconds
+from tests.support.waiting import eventually
 
 from extentflow.kafka.record_headers import by_name
 from extentflow.model import ExtentState, JobState
@@ -534,10 +534,8 @@ def test_a_record_that_the_topic_refuses_stops_no_other_object(
         }
     )
 
-    began = running_seconds()
     report = run_here(delivery)
 
-    assert running_seconds() - began < 25  # of 30 s that an outage may take
     delivered = Counter(json.loads(value or b"")["id"] for value in delivery.values(topic))
     assert set(delivered.values()) == {1}
     found = {job.uri.split("/")[-1].split("?")[0]: job.state for job in report.jobs}
@@ -590,7 +588,6 @@ def test_a_limit_that_is_lowered_during_an_extent_makes_its_batches_smaller(
     def lower() -> None:
         lower_limit(delivery, ResourceType.TOPIC, topic, "max.message.bytes", 4_000)
 
-    began = running_seconds()
     report = run_here(delivery, before=at(3, lower))
 
     assert report.ok, report.errors
@@ -598,7 +595,6 @@ def test_a_limit_that_is_lowered_during_an_extent_makes_its_batches_smaller(
     assert sorted(set(delivered)) == lines
     if guarantee == "exactly_once":
         assert len(delivered) == len(lines)
-    assert running_seconds() - began < 25  # of 30 s that an outage may take
 
 
 @pytest.mark.parametrize("tolerance", ["all", "none"])
