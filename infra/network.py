@@ -89,6 +89,12 @@ class Network(Construct):
         """Register a function, or the Spark jobs, with the services that it may call."""
         self._placed.append((function, tuple(grants)))
 
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The services that registered functions and jobs call."""
+        grants = (grant for _, those in self._placed for grant in those)
+        return tuple(sorted({service for grant in grants for service in grant.services}))
+
     def require_paths(self) -> None:
         """Raise Misconfigured unless every registered service can be reached."""
         region = Stack.of(self).region

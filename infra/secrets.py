@@ -18,8 +18,21 @@ def referred(config: Mapping[str, str]) -> frozenset[str]:
 
     Some keys accept any text; text that only resembles a reference is no reference there.
     """
-    found = map(_reference, config.values())
-    return frozenset(one.path for one in found if one is not None and one.provider == PROVIDER)
+    return frozenset(one.path for one in _references(config.values()))
+
+
+def members(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return which members of secrets these texts refer to, by the name or ARN of the secret."""
+    found: dict[str, set[str]] = {}
+    for one in _references(texts):
+        if one.key:
+            found.setdefault(one.path, set()).add(one.key)
+    return {path: tuple(sorted(keys)) for path, keys in found.items()}
+
+
+def _references(texts: Iterable[str]) -> Iterator[Reference]:
+    found = map(_reference, texts)
+    return (one for one in found if one is not None and one.provider == PROVIDER)
 
 
 def _reference(text: str) -> Reference | None:

@@ -1,6 +1,7 @@
 """The stack of one stage: all constructs, the functions' environment, and the outputs."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import aws_cdk as cdk
 from constructs import Construct
@@ -59,7 +60,7 @@ class ExtentflowStack(cdk.Stack):
             self.node.set_context(flag, on)
         for key, value in stage.tags.items():
             cdk.Tags.of(self).add(key, value)
-        self.template_options.metadata = plan(stage, connectors).metadata()
+        planned = partial(plan, stage, connectors)
         logs = KeptLogs.of(stage)
         self._brokers: Brokers | None = None
         if stage.cluster.created is not None:
@@ -78,6 +79,8 @@ class ExtentflowStack(cdk.Stack):
         Connectors(self, "Connectors", context=context, after=self._event_path.settled)
         if context.network is not None:
             context.network.require_paths()
+        called = context.network.called if context.network is not None else ()
+        self.template_options.metadata = planned(called).metadata()
         queues = (("Arrivals", self._arrivals), ("Extents", self._extents))
         alarms = Alarms(self, "Alarms", stage=stage, queues=queues, event_path=self._event_path)
         if stage.dashboard:

@@ -7,7 +7,7 @@ from pathlib import Path
 import aws_cdk as cdk
 import pytest
 from aws_cdk.assertions import Template
-from infra.config import Auth, Bucket, Cluster, Receiver, Stage
+from infra.config import Auth, Bucket, BucketNotification, Cluster, Receiver, Stage
 from infra.plan import plan
 from infra.stages import STAGES as EXAMPLES
 from tests.infra.conftest import Templates
@@ -52,7 +52,8 @@ OWN = ("Custom", "AWS::CloudFormation")
 
 
 def test_the_plan_of_the_example_is_the_one_that_recorded_accounts_describe() -> None:
-    assert plan(EXAMPLES[0]) == replace(DEV, resources=(), bootstrap=None)
+    called = DEV.network.called if DEV.network else ()
+    assert plan(EXAMPLES[0], called=called) == replace(DEV, resources=(), bootstrap=None)
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -65,9 +66,13 @@ def test_a_template_carries_the_plan_of_its_stage(
 
     found = read_planned(name, tmp_path)
 
+    called = found.network.called if found.network else ()
     assert found == replace(
-        plan(STAGES[name]), resources=found.resources, bootstrap=found.bootstrap
+        plan(STAGES[name], called=called), resources=found.resources, bootstrap=found.bootstrap
     )
+    if found.network is not None:
+        assert {"dynamodb", "s3", "sqs"} <= {*called}
+        assert {*found.network.existing_endpoints} <= {*called}
     asked = {kind.rpartition("::")[0] for kind in CREATES}
     made = {kind.rpartition("::")[0] for kind in found.resources}
     assert made - asked <= {*OWN}
@@ -97,7 +102,7 @@ def keyed(stage: Stage) -> Stage:
         stage,
         network=replace(network, endpoints=endpoints) if network else None,
         cluster=PASSWORD,
-        buckets=(Bucket(name="landing", exists=True),),
+        buckets=(Bucket(name="landing", exists=True, announced=BucketNotification.DIRECT),),
         kms_key_arn=OF_STAGE,
         secret_key_arns=(KEY_ARN,),
         receiver=Receiver(secret_arn=SOURCES_ARN),
@@ -133,11 +138,19 @@ def test_keys_of_a_secret_are_those_that_each_of_its_readers_may_use(
     )
     template = bench.template(keyed(stage))
 
-    secrets = json.loads(template.to_json()["Metadata"]["extentflow"])["secrets"]
+    found = json.loads(template.to_json()["Metadata"]["extentflow"])
 
+    secrets, members = found["secrets"], {SECRET_ARN: ["password", "username"]}
     wanted = {SECRET_ARN, SOURCES_ARN} | ({STORE_ARN} if SECRETIVE[secretive] else set())
     assert {one["id"] for one in secrets} == wanted
     for one in secrets:
         assert {*one["keys"]} == decrypting(template, one["id"])
         option = "cluster.secret_key_arn" if one["id"] == SECRET_ARN else "secret_key_arns"
         assert one["key_option"] == option
+    if secretive == "store":
+        members[STORE_ARN] = ["id", "key"]
+    assert {one["id"]: one["members"] for one in secrets if one["members"]} == members
+    (bucket,) = found["buckets"]
+    assert bucket["prefixes"] == [ORDERS["aws.s3.prefix"]]
+    services = {one["arn"]: one["services"] for one in found["keys"]}
+    assert services == {KEY_ARN: [], OF_BROKERS: [], OF_STAGE: ["cloudwatch", "logs", "s3"]}

@@ -124,23 +124,23 @@ def test_a_client_with_another_secret_gets_an_error(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "now", "reason"),
+    ("make", "now", "reason"),
     [
-        (signed(PUBLISH, key=SignatureProof("AKIAOTHER", "x")), None, "access key id 'AKIAOTHER'"),
-        (signed(PUBLISH, key=SignatureProof(KEY.access_key_id, "x")), None, "does not match"),
-        (signed(PUBLISH, service="s3"), None, "signed for"),
-        (signed(PUBLISH), 4e9, "compare the clocks"),
-        (post(PUBLISH), None, "not signed"),
+        (lambda: signed(PUBLISH, key=SignatureProof("AKIAOTHER", "x")), None, "access key id 'AKIAOTHER'"),
+        (lambda: signed(PUBLISH, key=SignatureProof(KEY.access_key_id, "x")), None, "does not match"),
+        (lambda: signed(PUBLISH, service="s3"), None, "signed for"),
+        (lambda: signed(PUBLISH), 4e9, "compare the clocks"),
+        (lambda: post(PUBLISH), None, "not signed"),
     ],
     ids=["key", "secret", "scope", "clock", "unsigned"],
 )
 def test_every_refusal_has_the_same_body_and_the_log_has_the_reason(
-    request_: HttpRequest, now: float | None, reason: str, caplog: pytest.LogCaptureFixture
+    make: Callable[[], HttpRequest], now: float | None, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A body with the reason would tell a stranger which keys exist, and this clock."""
     there = Post(SIGNED) if now is None else Post(SIGNED, now=now)
 
-    answer = there.answer(request_)
+    answer = there.answer(make())
     other = Post(SECRET).answer(post(WEBHOOK))
 
     assert answer == other

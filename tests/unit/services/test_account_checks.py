@@ -19,6 +19,7 @@ from extentflow.services.account_checks import AccountChecks
 from extentflow.services.health import Finding
 from extentflow.services.planned import (
     PlannedBucket,
+    PlannedKey,
     PlannedNetwork,
     PlannedStage,
 )
@@ -121,9 +122,7 @@ def test_a_shared_account_takes_the_stage_that_follows_the_remedies() -> None:
             spark_subnets=SUBNETS[:1],
         ),
         buckets=(
-            PlannedBucket(
-                name="extentflow-dev-landing", exists=True, direct=False, elsewhere=False
-            ),
+            PlannedBucket(name="extentflow-dev-landing", exists=True, prefixes=(), elsewhere=False),
         ),
     )
 
@@ -234,7 +233,7 @@ def cluster(**changes: Any) -> Answers:  # noqa: ANN401 - JSON
 
 def with_bucket(**fields: Any) -> PlannedStage:  # noqa: ANN401 - fields of two types
     bucket = PlannedBucket(
-        **{"name": "landing", "exists": False, "direct": False, "elsewhere": False, **fields}
+        **{"name": "landing", "exists": False, "prefixes": (), "elsewhere": False, **fields}
     )
     return replace(DEV, buckets=(bucket,))
 
@@ -244,8 +243,64 @@ def default_route(**way: str) -> Answers:
     return described("ec2.describe_route_tables", Routes=[route])
 
 
-def with_secret(*keys: str, option: str) -> PlannedStage:
-    return replace(DEV, secrets=(replace(DEV.secrets[0], keys=keys, key_option=option),))
+def with_secret(
+    *keys: str, option: str = "secret_key_arns", members: tuple[str, ...] = ()
+) -> PlannedStage:
+    secret = replace(DEV.secrets[0], keys=keys, key_option=option, members=members)
+    return replace(DEV, secrets=(secret,))
+
+
+def with_key(*services: str, arn: str = ARN) -> PlannedStage:
+    return replace(DEV, keys=(PlannedKey(arn=arn, services=services),))
+
+
+def leaving(*rules: dict[str, Any]) -> Answers:
+    """Return the answers about a VPC whose only group lets clients in, and has outbound rules."""
+    names = {"logs": "pl-logs", "s3": "pl-s3", "dynamodb": "pl-dynamodb"}
+    lists = [
+        {"PrefixListName": f"com.amazonaws.eu-central-1.{name}", "PrefixListId": id_}
+        for name, id_ in names.items()
+    ]
+    inward = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "10.0.0.0/8"}]}
+    answers = described(
+        "ec2.describe_security_groups", IpPermissions=[inward], IpPermissionsEgress=[*rules]
+    )
+    return answers | {("ec2", "describe_prefix_lists"): {"PrefixLists": lists}}
+
+
+def out(port: int, *blocks: str, group: str = "", lists: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return an outbound rule."""
+    return {
+        "IpProtocol": "tcp",
+        "FromPort": port,
+        "ToPort": port,
+        "IpRanges": [{"CidrIp": block} for block in blocks],
+        "UserIdGroupPairs": [{"GroupId": group}] if group else [],
+        "PrefixListIds": [{"PrefixListId": one} for one in lists],
+    }
+
+
+def key_policy(*statements: dict[str, Any]) -> Answers:
+    """Return the answers about an enabled key whose policy has these statements, and others."""
+    others = {"Effect": "Deny", "Principal": "*", "Action": "kms:*", "Resource": "*"}
+    text = json.dumps({"Statement": [others, *({"Effect": "Allow"} | one for one in statements)]})
+    metadata = {"KeyId": "k", "KeyState": "Enabled"}
+    return {
+        ("kms", "describe_key"): {"KeyMetadata": metadata},
+        ("kms", "get_key_policy"): {"Policy": text},
+    }
+
+
+def notifying(*events: str, prefix: str | None = None, suffix: str = "") -> Answers:
+    """Return the answers about a bucket that exists, with a rule of others."""
+    rule: dict[str, Any] = {"Id": "theirs", "QueueArn": "q", "Events": [*events]}
+    if prefix is not None:
+        rules = [{"Name": "Prefix", "Value": prefix}, {"Name": "Suffix", "Value": suffix}]
+        rule["Filter"] = {"Key": {"FilterRules": rules}}
+    return {
+        ("s3", "head_bucket"): EXISTS,
+        ("s3", "get_bucket_notification_configuration"): {"QueueConfigurations": [rule]},
+    }
 
 
 def deployed(*resources: dict[str, str]) -> Answers:
@@ -301,9 +356,14 @@ NAT_ROUTE: Answers = {
         ]
     }
 }
-NOTIFIED = {
-    "QueueConfigurations": [{"Id": "theirs", "QueueArn": "q", "Events": ["s3:ObjectCreated:*"]}]
-}
+CREATED = "s3:ObjectCreated:*"
+ROOT = {"Principal": {"AWS": "arn:aws:iam::111122223333:root"}, "Action": ["kms:*"]}
+PASSWORD = ("password", "username")
+BROKERS = "sg-0a1b2c3d4e5f60718"
+GIVEN = planned(client_security_group_id="sg-0c11e0")
+OF_GATEWAYS = ("pl-s3", "pl-dynamodb")
+# Calls without whose permission a check says less, and is no problem.
+UNNEEDED = (("kms", "get_key_policy"), ("secretsmanager", "get_secret_value"))
 Case = tuple[Answers, PlannedStage, str, str, str]
 
 FAULTS: Mapping[str, Case] = {
@@ -652,7 +712,7 @@ FAULTS: Mapping[str, Case] = {
         DEV,
         "vCPUs of Spark",
         "12 allowed, spark.quota_vcpu=16",
-        "lower most_vcpu and quota_vcpu",
+        'request 16 of the quota "Max concurrent vCPUs per account", or lower quota_vcpu to 12',
     ),
     "no such cluster": (
         {("kafka", "describe_cluster_v2"): refused("NotFoundException")},
@@ -745,24 +805,17 @@ FAULTS: Mapping[str, Case] = {
         "ask who owns that policy",
     ),
     "a bucket that notifies others of a deployed stage": (
-        deployed()
-        | {
-            ("s3", "head_bucket"): EXISTS,
-            ("s3", "get_bucket_notification_configuration"): NOTIFIED,
-        },
-        with_bucket(exists=True, direct=True),
+        deployed() | notifying(CREATED),
+        with_bucket(exists=True, prefixes=("in/",)),
         "bucket landing",
-        "it notifies others of new objects: theirs",
+        "it notifies others of new objects below in/: theirs",
         "BucketNotification.EVENTBRIDGE",
     ),
     "a bucket that notifies others": (
-        {
-            ("s3", "head_bucket"): EXISTS,
-            ("s3", "get_bucket_notification_configuration"): NOTIFIED,
-        },
-        with_bucket(exists=True, direct=True),
+        notifying("s3:ObjectCreated:Put", prefix="i", suffix=".csv"),
+        with_bucket(exists=True, prefixes=("in/",)),
         "bucket landing",
-        "it notifies others of new objects: theirs",
+        "it notifies others of new objects below in/: theirs",
         "BucketNotification.EVENTBRIDGE",
     ),
     "a bucket of others that does not exist": (
@@ -802,7 +855,7 @@ FAULTS: Mapping[str, Case] = {
     ),
     "a key in another region": (
         {},
-        replace(DEV, keys=(there(ARN),)),
+        with_key(arn=there(ARN)),
         f"key {there(ARN)}",
         "it is in us-east-1, the stage in eu-central-1: not checked",
         f"`aws kms describe-key --key-id {there(ARN)} --region us-east-1`",
@@ -831,10 +884,142 @@ FAULTS: Mapping[str, Case] = {
             ("secretsmanager", "describe_secret"): {"ARN": SECRET, "KmsKeyId": ARN},
             ("kms", "describe_key"): {"KeyMetadata": {"KeyId": "k", "KeyState": "Enabled"}},
         },
-        replace(with_secret(option="cluster.secret_key_arn"), keys=(ARN,)),
+        replace(with_secret(option="cluster.secret_key_arn"), keys=with_key().keys),
         f"secret {SECRET}",
         f"encrypted with {ARN}, which cluster.secret_key_arn does not name",
         "write the key's ARN in cluster.secret_key_arn: its readers may not decrypt it",
+    ),
+    "a given group without outbound rules": (
+        leaving(),
+        GIVEN,
+        "outbound rules",
+        (
+            "sg-0c11e0 lets out nothing to port 9098 of the brokers, sqs on port 443, events on"
+            " port 443, logs on port 443, emr-serverless on port 443, dynamodb on port 443, s3 on"
+            " port 443"
+        ),
+        "aws ec2 authorize-security-group-egress",
+    ),
+    "a given group whose outbound rules leave out a gateway": (
+        leaving(
+            out(9_098, group=BROKERS), out(443, "10.0.0.0/24"), out(443, lists=OF_GATEWAYS[:1])
+        ),
+        planned(
+            client_security_group_id="sg-0c11e0",
+            interfaces={"sqs": SUBNETS[:1]},
+        ),
+        "outbound rules",
+        "sg-0c11e0 lets out nothing to dynamodb on port 443",
+        "its owner adds rules",
+    ),
+    "a given group that lets out to one endpoint": (
+        leaving(out(9_098, "10.0.0.0/16"), out(443, "10.0.0.0/24")),
+        planned(
+            client_security_group_id="sg-0c11e0",
+            interfaces={"sqs": SUBNETS[:1], "events": SUBNETS},
+            gateways=(),
+        ),
+        "outbound rules",
+        "sg-0c11e0 lets out nothing to events on port 443",
+        "its owner adds rules",
+    ),
+    "a given group that lets out to some addresses": (
+        NAT_ROUTE | leaving(out(9_098, "10.0.0.0/24"), out(443, "10.0.0.0/16")),
+        planned(client_security_group_id="sg-0c11e0", gateways=(), nat=True),
+        "outbound rules",
+        "lets out to some addresses or lists only: port 9098 of the brokers, NAT on port 443",
+        "see whether these contain the targets",
+    ),
+    "a given group that lets out to a list of its owner": (
+        leaving(out(9_098, group=BROKERS), out(443, lists=(*OF_GATEWAYS, "pl-theirs"))),
+        GIVEN,
+        "outbound rules",
+        "or lists only: sqs on port 443, events on port 443",
+        "see whether these contain the targets",
+    ),
+    "an endpoint that a stage does not call": (
+        {},
+        planned(existing_endpoints=("athena",)),
+        "existing endpoint athena",
+        "network.existing_endpoints names athena, which the stage does not call",
+        "the stage calls dynamodb, emr-serverless, events",
+    ),
+    "a cluster of another account": (
+        {("kafka", "describe_cluster_v2"): refused("AccessDeniedException")},
+        replace(
+            DEV,
+            cluster=replace(
+                DEV.cluster, arn=str(DEV.cluster.arn).replace("111122223333", "999988887777")
+            ),
+        ),
+        "cluster",
+        "account 999988887777 owns it, the stage is of 111122223333: not checked",
+        "let 999988887777 turn on multi-VPC connectivity, with a policy of the cluster that admits",
+    ),
+    "a secret without a value": (
+        {("secretsmanager", "describe_secret"): {"ARN": SECRET}},
+        DEV,
+        f"secret {SECRET}",
+        "it has no value: no version is AWSCURRENT",
+        f"`aws secretsmanager put-secret-value --secret-id {SECRET} --secret-string",
+    ),
+    "a secret that is no text": (
+        {("secretsmanager", "get_secret_value"): {"SecretBinary": b"{}"}},
+        DEV,
+        f"secret {SECRET}",
+        "its value is no text",
+        "put-secret-value",
+    ),
+    "a secret of the brokers without a password": (
+        {("secretsmanager", "get_secret_value"): {"SecretString": '{"username": "a"}'}},
+        with_secret(option="cluster.secret_key_arn", members=PASSWORD),
+        f"secret {SECRET}",
+        "its value is no JSON object with a text for password",
+        "put-secret-value",
+    ),
+    "a secret of the brokers that is a password": (
+        {("secretsmanager", "get_secret_value"): {"SecretString": "Pa55"}},
+        with_secret(option="cluster.secret_key_arn", members=PASSWORD),
+        f"secret {SECRET}",
+        "its value is no JSON object with a text for password, username",
+        "put-secret-value",
+    ),
+    "a key whose policy admits others": (
+        key_policy(
+            {"Principal": {"AWS": ["arn:aws:iam::111122223333:role/Admin"]}, "Action": "kms:*"},
+            ROOT | {"Action": ["kms:Describe*"]},
+        ),
+        with_key(),
+        f"key {ARN}",
+        "its policy does not admit 111122223333:root or the roles of the stage",
+        "docs/key-policy.json",
+    ),
+    "a key of the stage whose policy admits one service": (
+        key_policy(
+            ROOT,
+            {
+                "Principal": {"Service": "logs.eu-central-1.amazonaws.com"},
+                "Action": "kms:GenerateDataKey*",
+            },
+        ),
+        with_key("cloudwatch", "events", "logs"),
+        f"key {ARN}",
+        "its policy does not admit cloudwatch, events",
+        "docs/key-policy.json",
+    ),
+    "a key whose policy is hidden": (
+        key_policy() | {("kms", "get_key_policy"): refused("AccessDeniedException")},
+        with_key(),
+        f"key {ARN}",
+        "these credentials may not read its policy",
+        "allow kms:GetKeyPolicy",
+    ),
+    "a key of another account": (
+        key_policy(),
+        with_key(arn=ARN.replace("111122223333", "999988887777")),
+        f"key {ARN.replace('111122223333', '999988887777')}",
+        "account 999988887777 does not show its policy",
+        "whether it admits 111122223333",
     ),
     "a key for signatures": (
         {
@@ -842,21 +1027,21 @@ FAULTS: Mapping[str, Case] = {
                 "KeyMetadata": {"KeyId": "k", "KeyState": "Enabled", "KeySpec": "RSA_2048"}
             }
         },
-        replace(DEV, keys=(ARN,)),
+        with_key(),
         f"key {ARN}",
         "it is of kind RSA_2048",
         "SYMMETRIC_DEFAULT",
     ),
     "a disabled key": (
         {("kms", "describe_key"): {"KeyMetadata": {"KeyId": "k", "KeyState": "Disabled"}}},
-        replace(DEV, keys=(ARN,)),
+        with_key(),
         f"key {ARN}",
         "it is Disabled",
         "aws kms enable-key",
     ),
     "no key": (
         {("kms", "describe_key"): refused("NotFoundException")},
-        replace(DEV, keys=(ARN,)),
+        with_key(),
         f"key {ARN}",
         "does not exist",
         "correct its ARN",
@@ -911,11 +1096,21 @@ def test_what_stands_in_the_way_is_named_with_its_remedy(name: str) -> None:
 def test_without_the_right_credentials_nothing_else_is_checked(
     changes: Answers, stage: PlannedStage, fact: str, remedy: str
 ) -> None:
-    (found,) = examined("empty", changes, stage)
+    (found,) = failed(examined("empty", changes, stage))
 
     assert (found.check, found.verdict) == ("credentials", "problem")
     assert fact in found.fact
     assert remedy in found.remedy
+
+
+def test_without_credentials_problems_of_the_template_are_reported() -> None:
+    unbuilt = replace(planned(existing_endpoints=("athena",)), unbuilt=("run `make layers`",))
+    refusal: Answers = {("sts", "get_caller_identity"): NoCredentialsError()}
+
+    found = failed(examined("empty", refusal, unbuilt))
+
+    checks = ["template", "existing endpoint athena", "credentials"]
+    assert [one.check for one in found] == checks
 
 
 def test_without_its_vpc_no_part_of_a_network_is_checked() -> None:
@@ -958,7 +1153,7 @@ def test_what_the_stack_has_created_does_not_stand_in_its_way() -> None:
     }
 
     assert not failed(examined("empty", answers))
-    assert not failed(examined("empty", answers, with_bucket(exists=True, direct=True)))
+    assert not failed(examined("empty", answers, with_bucket(exists=True, prefixes=("in/",))))
 
 
 HALVES = ("10.0.0.0/17", "10.0.128.0/17")
@@ -977,6 +1172,37 @@ HALVES = ("10.0.0.0/17", "10.0.128.0/17")
         (endpoint("sqs") | admitted("10.0.0.0/24"), without("sqs", function_subnets=SUBNETS[:1])),
         (endpoint("glue") | admitted("10.0.0.0/24"), DEV),
         ({("iam", "simulate_principal_policy"): paged_rights("allowed", "allowed")}, DEV),
+        (notifying(CREATED, prefix="out/"), with_bucket(exists=True, prefixes=("in/",))),
+        (notifying(CREATED, prefix="a%26b"), with_bucket(exists=True, prefixes=("a%2",))),
+        (notifying("s3:ObjectRemoved:*"), with_bucket(exists=True, prefixes=("",))),
+        (notifying(CREATED), with_bucket(exists=True)),
+        (
+            {("secretsmanager", "get_secret_value"): refused("AccessDeniedException")},
+            with_secret(members=PASSWORD),
+        ),
+        (
+            deployed({"ResourceType": "AWS::IAM::Role", "PhysicalResourceId": "worker"})
+            | key_policy(
+                {"Principal": {"AWS": "arn:aws:iam::111122223333:role/worker"}, "Action": "kms:*"}
+            ),
+            with_key(),
+        ),
+        (key_policy({"Principal": "*", "Action": "*"}), with_key("logs")),
+        (
+            leaving(
+                out(9_098, group=BROKERS), out(443, "10.0.0.0/16"), out(443, lists=OF_GATEWAYS)
+            ),
+            GIVEN,
+        ),
+        (
+            leaving(out(9_098, *HALVES), out(443, group=BROKERS, lists=OF_GATEWAYS))
+            | endpoint("sqs", SubnetIds=[*SUBNETS]),
+            planned(
+                client_security_group_id="sg-0c11e0",
+                interfaces={},
+                existing_endpoints=("sqs",),
+            ),
+        ),
     ],
 )
 def test_what_serves_a_stage_in_parts_is_no_problem(answers: Answers, stage: PlannedStage) -> None:
@@ -1032,7 +1258,9 @@ def test_a_stack_that_only_a_change_set_has_made_is_new() -> None:
     assert found == Finding("stack", "ok", "extentflow-dev: new")
 
 
-@pytest.mark.parametrize("call", [key for key in account("empty") if key[0] != "sts"])
+@pytest.mark.parametrize(
+    "call", [key for key in account("empty") if key[0] != "sts" and key not in UNNEEDED]
+)
 def test_a_missing_permission_leaves_out_its_check_only(call: tuple[str, str]) -> None:
     denied = "403" if call[1] == "head_bucket" else "AccessDenied"
 
@@ -1081,6 +1309,7 @@ def in_moto() -> PlannedStage:
     boto3.client("ssm", region_name="eu-central-1").put_parameter(
         Name=str(DEV.bootstrap), Value="27", Type="String"
     )
+    key = boto3.client("kms", region_name="eu-central-1").create_key()
     stage = planned(
         vpc_id=vpc,
         cluster_security_group_id=group,
@@ -1092,7 +1321,7 @@ def in_moto() -> PlannedStage:
     return replace(
         stage,
         secrets=(replace(DEV.secrets[0], id=secret),),
-        keys=(boto3.client("kms", region_name="eu-central-1").create_key()["KeyMetadata"]["Arn"],),
+        keys=(PlannedKey(arn=key["KeyMetadata"]["Arn"], services=()),),
         cluster=replace(stage.cluster, arn=None),
     )
 
@@ -1133,11 +1362,37 @@ def test_moto_answers_as_the_records_do(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("allowed", "free", "received", "fact", "remedy"),
     [
-        (10, 10, 20, "needs 14 or more", "of Lambda: no stage fits into 10"),
-        (1_000, 110, 20, "needs 20 reserved", "or write Receiver(concurrency=10) or less"),
-        (1_000, 100, 20, "needs 20 reserved", "or leave receiver out"),
-        (1_000, 12, 0, "needs 14 or more", "or free some: no stage fits"),
-        (1_000, 14, 0, "needs 115", "lower most_workers and account_concurrency"),
+        (
+            10,
+            10,
+            20,
+            (
+                "needs 34 or more, 20 reserved for the receiver and 100 others unreserved, 135 at"
+                " its settings; 10 are allowed, the stage says 1000"
+            ),
+            'request 1000 of the quota "Concurrent executions" of Lambda: no stage fits into 10',
+        ),
+        (
+            1_000,
+            110,
+            20,
+            "needs 20 reserved for the receiver and 100 others unreserved, 135 at its settings",
+            (
+                'request 1025 of the quota "Concurrent executions" of Lambda, or write'
+                " Receiver(concurrency=10) or less and lower most_workers and account_concurrency"
+            ),
+        ),
+        (1_000, 125, 15, "needs 130 at its", "lower most_workers and account_concurrency"),
+        (
+            1_000,
+            100,
+            20,
+            "needs 20 reserved",
+            "receiver out and lower most_workers and account_concurrency",
+        ),
+        (1_000, 12, 0, "needs 14 or more, 115 at", "or free some: no stage fits"),
+        (1_000, 14, 0, "needs 115 at", "lower most_workers and account_concurrency"),
+        (500, 110, 0, "needs 115 at its settings; 500 are", "and write account_concurrency=500"),
     ],
 )
 def test_a_remedy_for_a_quota_is_one_that_fits_into_it(

@@ -14,10 +14,12 @@ from extentflow.aws import open_client
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.retry import Clock
 from extentflow.services.aws_calls import AwsCalls, OpenClient
+from extentflow.services.bucket_checks import BucketChecks
 from extentflow.services.deployed import FINISHED
 from extentflow.services.health import Finding, examine_each, problem_of
 from extentflow.services.network_checks import NetworkChecks
-from extentflow.services.planned import PlannedBucket, PlannedSecret, PlannedStage
+from extentflow.services.planned import PlannedStage
+from extentflow.services.secret_checks import SecretChecks
 from extentflow.wording import counted
 
 # Lambda keeps as many invocations free of reservations.
@@ -33,7 +35,6 @@ SUPPORT_ENDS: Mapping[str, date] = {"emr-spark-8.0.0": date(2027, 5, 20)}
 SHORT_SUPPORT_DAYS = 180
 SERVERLESS = "SERVERLESS"
 FUNCTION = "AWS::Lambda::Function"
-OBJECT_CREATED = "s3:ObjectCreated:"
 
 # An action that the creation of a type of resource needs, at least one per service.
 CREATES: Mapping[str, str] = {
@@ -78,9 +79,8 @@ AVOIDED_BY: Mapping[str, str] = {
 }
 
 _PARAMETER = re.compile(r"/cdk-bootstrap/([\w-]+)/version")
+_ACCOUNT_OF_ARN = 4
 _VERSION = re.compile(r"([0-9]+)\.([0-9]+)")
-_REGION_OF_ARN = 3
-SYMMETRIC = "SYMMETRIC_DEFAULT"
 # A change set was made, and nothing else.
 IN_REVIEW = "REVIEW_IN_PROGRESS"
 # Broken deployments that no further one repairs.
@@ -96,7 +96,8 @@ class AccountChecks:
     clock: Clock = field(default_factory=Clock)
 
     def examine(self) -> Iterator[Finding]:
-        """Yield a finding per check. Without credentials there is one only."""
+        """Yield a finding per check. Without credentials, only those that call nothing."""
+        yield from self._template()
         try:
             found = self._credentials()
         except ExtentflowError as exc:
@@ -105,9 +106,6 @@ class AccountChecks:
         yield found
         if found.verdict == "problem":
             return
-        for reason in self.stage.unbuilt:
-            remedy = "then synthesise the stage again"
-            yield Finding("template", "problem", reason, remedy)
         yield from examine_each((("CDK bootstrap", self._bootstrap), ("stack", self._stack)))
         if self.stage.network is not None:
             account = self._caller["Account"]
@@ -120,9 +118,15 @@ class AccountChecks:
                 ("vCPUs of Spark", self._spark),
                 ("cluster", self._cluster),
                 ("access log", self._log_policies),
-                *((f"bucket {one.name}", partial(self._bucket, one)) for one in self.stage.buckets),
-                *((f"secret {one.id}", partial(self._secret, one)) for one in self.stage.secrets),
-                *((f"key {one}", partial(self._key, one)) for one in self.stage.keys),
+                *(
+                    (f"bucket {one.name}", partial(self._buckets.examine, one))
+                    for one in self.stage.buckets
+                ),
+                *(
+                    (f"secret {one.id}", partial(self._secrets.secret, one))
+                    for one in self.stage.secrets
+                ),
+                *((f"key {one.arn}", partial(self._secrets.key, one)) for one in self.stage.keys),
                 ("alarm topic", self._topic),
                 ("event bus", self._bus),
                 ("ledger table", self._table),
@@ -166,6 +170,15 @@ class AccountChecks:
         key, name = "StackResourceSummaries", self.stage.stack
         return tuple(self._calls.pages(service, operation, key, StackName=name))
 
+    @cached_property
+    def _buckets(self) -> BucketChecks:
+        return BucketChecks(self.stage.region, self._calls, self._own)
+
+    @cached_property
+    def _secrets(self) -> SecretChecks:
+        account = self._caller["Account"]
+        return SecretChecks(self.stage.region, account, self._calls, self._own)
+
     def _reserved(self) -> int:
         """Return the concurrency that functions of the deployed stack have reserved."""
         found = 0
@@ -181,6 +194,20 @@ class AccountChecks:
         return found
 
     # -- checks -----------------------------------------------------------------------------------
+
+    def _template(self) -> Iterator[Finding]:
+        """Report what the template alone shows."""
+        for reason in self.stage.unbuilt:
+            remedy = "then synthesise the stage again"
+            yield Finding("template", "problem", reason, remedy)
+        network = self.stage.network
+        for service in network.existing_endpoints if network else ():
+            if network and service not in network.called:
+                remedy = f"remove or correct it; the stage calls {', '.join(network.called)}"
+                fact = f"network.existing_endpoints names {service}, which the stage does not call"
+                yield Finding(f"existing endpoint {service}", "warning", fact, remedy)
+        if self.stage.spark is not None:
+            yield from self._release(self.stage.spark.release_label)
 
     def _credentials(self) -> Finding:
         who = f"{self._caller['Arn']}, region {self.stage.region}"
@@ -306,33 +333,46 @@ class AccountChecks:
         limits = self._calls.call("lambda", "get_account_settings")["AccountLimit"]
         allowed = int(limits["ConcurrentExecutions"])
         free = int(limits["UnreservedConcurrentExecutions"])
-        ask = 'request more of the quota "Concurrent executions" of Lambda'
-        fact = f"{free} of {allowed} concurrent invocations are free, the stage needs"
         # What is deployed has its reservation already, of which others are not free.
         reserved = self._reserved() if stage.received else 0
-        received, least = max(0, stage.received - reserved), stage.least_invocations
-        if allowed < least:
-            fact += f" {least} or more"
-            yield Finding("invocations", "problem", fact, f"{ask}: no stage fits into {allowed}")
-        elif received and free - received < KEPT_UNRESERVED:
-            fact += f" {received} reserved for the receiver and {KEPT_UNRESERVED} others unreserved"
-            most = reserved + free - KEPT_UNRESERVED
+        received = max(0, stage.received - reserved)
+        needed = {
+            f"{stage.least_invocations + received} or more": stage.least_invocations + received,
+            f"{received} reserved for the receiver and {KEPT_UNRESERVED} others unreserved": (
+                received + KEPT_UNRESERVED if received else 0
+            ),
+            f"{stage.invocations + received} at its settings": stage.invocations + received,
+        }
+        short = [text for text, number in needed.items() if number > free]
+        fact = f"{free} of {allowed} concurrent invocations are free, the stage needs "
+        fact += ", ".join(short) or str(stage.invocations + received)
+        if allowed < stage.account_concurrency:
+            fact += f"; {allowed} are allowed, the stage says {stage.account_concurrency}"
+        elif not short:
+            yield Finding("invocations", "ok", fact)
+            return
+        quota = max(stage.account_concurrency, allowed + max(needed.values()) - free)
+        remedy = f'request {quota} of the quota "Concurrent executions" of Lambda'
+        remedy += self._fewer(allowed, free, received, most=reserved + free - KEPT_UNRESERVED)
+        yield Finding("invocations", "problem" if short else "warning", fact, remedy)
+
+    def _fewer(self, allowed: int, free: int, received: int, *, most: int) -> str:
+        """Return how a stage needs fewer invocations; the receiver may reserve `most`."""
+        stage, ways = self.stage, []
+        if allowed < stage.least_invocations:
+            return f": no stage fits into {allowed}"
+        if received and free - received < KEPT_UNRESERVED:
             way = (
                 f"write Receiver(concurrency={most}) or less" if most > 0 else "leave receiver out"
             )
-            yield Finding("invocations", "problem", fact, f"{ask}, or {way}")
-        elif free < least + received:
-            fact += f" {least + received} or more"
-            yield Finding("invocations", "problem", fact, f"{ask}, or free some: no stage fits")
-        elif free < stage.invocations + received:
-            fact += f" {stage.invocations + received}"
-            remedy = f"{ask}, or lower most_workers and account_concurrency"
-            yield Finding("invocations", "problem", fact, remedy)
-        elif allowed < stage.account_concurrency:
-            fact = f"{allowed} are allowed, the stage says {stage.account_concurrency}"
-            yield Finding("invocations", "warning", fact, f"write account_concurrency={allowed}")
-        else:
-            yield Finding("invocations", "ok", f"{fact} {stage.invocations + received}")
+            ways.append(way)
+        elif free < stage.least_invocations + received:
+            return ", or free some: no stage fits"
+        if free < stage.invocations + received:
+            ways.append("lower most_workers and account_concurrency")
+        if allowed < stage.account_concurrency:
+            ways.append(f"write account_concurrency={allowed}")
+        return f", or {' and '.join(ways)}"
 
     def _spark(self) -> Iterator[Finding]:
         spark = self.stage.spark
@@ -342,12 +382,12 @@ class AccountChecks:
         fact = f"{allowed:g} allowed, spark.quota_vcpu={spark.quota_vcpu}"
         if allowed < spark.quota_vcpu:
             fits = allowed >= spark.least_vcpu
-            way = "lower most_vcpu and quota_vcpu" if fits else "leave spark out: no run fits"
-            remedy = f'request more of the quota "{EMR_QUOTA}", or {way}'
+            way = f"lower quota_vcpu to {allowed:g}, and most_vcpu"
+            way = way if fits else f"leave spark out: no run fits into less than {spark.least_vcpu}"
+            remedy = f'request {spark.quota_vcpu} of the quota "{EMR_QUOTA}", or {way}'
             yield Finding("vCPUs of Spark", "problem", fact, remedy)
         else:
             yield Finding("vCPUs of Spark", "ok", fact)
-        yield from self._release(spark.release_label)
 
     def _emr_quota(self) -> float:
         """Return the account's own value, or AWS's default, which the first call leaves out."""
@@ -374,6 +414,15 @@ class AccountChecks:
     def _cluster(self) -> Iterator[Finding]:
         arn = self.stage.cluster.arn
         if arn is None:
+            return
+        owner, account = arn.split(":")[_ACCOUNT_OF_ARN], self._caller["Account"]
+        if owner != account:
+            fact = f"account {owner} owns it, the stage is of {account}: not checked"
+            remedy = (
+                f"deploy into {owner}; or let {owner} turn on multi-VPC connectivity, with a policy"
+                f" of the cluster that admits {account}"
+            )
+            yield Finding("cluster", "warning", fact, remedy)
             return
         answer = self._calls.find(
             "kafka", "describe_cluster_v2", ("NotFoundException",), ClusterArn=arn
@@ -446,143 +495,6 @@ class AccountChecks:
         else:
             yield Finding("access log", "ok", fact)
 
-    def _bucket(self, bucket: PlannedBucket) -> Iterator[Finding]:
-        check = f"bucket {bucket.name}"
-        if bucket.name in self._own:
-            yield Finding(check, "ok", "of this stack")
-            return
-        if bucket.elsewhere:
-            yield self._announced_elsewhere(check, bucket.name)
-            return
-        found = self._head(bucket.name)
-        if found == "free":
-            if bucket.exists:
-                remedy = "create it, correct the name, or leave out exists=True"
-                yield Finding(check, "problem", "it does not exist", remedy)
-            else:
-                yield Finding(check, "ok", "the name is free")
-            return
-        if found == "closed":
-            remedy = (
-                "allow s3:ListBucket on it"
-                if bucket.exists
-                else "choose another name; for a bucket of your company, write exists=True, and for"
-                " one of another account also announced=ELSEWHERE and account"
-            )
-            fact = "it exists, and these credentials may not read it"
-            yield Finding(check, "problem", fact, remedy)
-            return
-        if (
-            found == "elsewhere"
-            or found.get("BucketRegion", self.stage.region) != self.stage.region
-        ):
-            region = "another region" if found == "elsewhere" else found["BucketRegion"]
-            fact = f"it is in {region}, the stage in {self.stage.region}"
-            yield Finding(check, "problem", fact, "deploy a stage in the bucket's region")
-            return
-        if not bucket.exists:
-            yield Finding(check, "problem", "it exists already", "set exists=True for it")
-            return
-        yield self._notified(check, bucket)
-
-    def _head(self, name: str) -> Any:  # noqa: ANN401 - JSON, or a word for an error's code
-        codes = {"404": "free", "NoSuchBucket": "free", "403": "closed", "301": "elsewhere"}
-        return self._calls.coded("s3", "head_bucket", codes, Bucket=name)
-
-    def _announced_elsewhere(self, check: str, name: str) -> Finding:
-        """Report a bucket of which the stack changes nothing; it may be of another account."""
-        found = self._head(name)
-        if found == "free":
-            return Finding(check, "problem", "it does not exist", "create it, or correct the name")
-        if found == "closed":
-            fact = "it exists, and these credentials may not read it"
-            remedy = "let its owner allow the roles of functions and Spark to list and read it"
-            return Finding(check, "warning", fact, remedy)
-        region = None if found == "elsewhere" else found.get("BucketRegion", self.stage.region)
-        if region != self.stage.region:
-            fact = f"it is in {region or 'another region'}, the stage in {self.stage.region}"
-            remedy = "let a rule of EventBridge there forward its events: S3 sends to its own only"
-            return Finding(check, "warning", fact, remedy)
-        return Finding(check, "ok", "it exists, in this region; others write its notifications")
-
-    def _notified(self, check: str, bucket: PlannedBucket) -> Finding:
-        if bucket.direct:
-            answer = self._calls.call(
-                "s3", "get_bucket_notification_configuration", Bucket=bucket.name
-            )
-            kinds = {
-                "QueueConfigurations": "QueueArn",
-                "TopicConfigurations": "TopicArn",
-                "LambdaFunctionConfigurations": "LambdaFunctionArn",
-            }
-            mine = {one.rpartition("/")[2] for one in self._own}
-            others = [
-                one.get("Id", kind)
-                for kind, target in kinds.items()
-                for one in answer.get(kind, ())
-                if any(event.startswith(OBJECT_CREATED) for event in one["Events"])
-                and one[target].rpartition(":")[2] not in mine
-            ]
-            if others:
-                fact = f"it notifies others of new objects: {', '.join(others)}"
-                remedy = "S3 refuses rules that overlap; use BucketNotification.EVENTBRIDGE"
-                return Finding(check, "problem", fact, remedy)
-        return Finding(check, "ok", "it exists, in this region")
-
-    def _secret(self, secret: PlannedSecret) -> Iterator[Finding]:
-        absent, id_ = ("ResourceNotFoundException",), secret.id
-        if far := self._far(f"secret {id_}", id_, "secretsmanager describe-secret --secret-id"):
-            yield far
-            return
-        answer = self._calls.find("secretsmanager", "describe_secret", absent, SecretId=id_)
-        check = f"secret {id_}"
-        if answer is None:
-            yield Finding(check, "problem", "it does not exist", "create it, or correct its ARN")
-        elif answer.get("DeletedDate"):
-            remedy = f"`aws secretsmanager restore-secret --secret-id {id_}`"
-            yield Finding(check, "problem", "it is being deleted", remedy)
-        elif id_.startswith("arn:") and id_ != (whole := answer["ARN"]):
-            fact = f"its ARN is {whole}: permission to read {id_} does not cover it"
-            yield Finding(check, "problem", fact, "write the complete ARN, with its last letters")
-        elif _is_own_key(key := answer.get("KmsKeyId")) and not self._decrypts(secret, str(key)):
-            fact = f"it is encrypted with {key}, which {secret.key_option} does not name"
-            remedy = f"write the key's ARN in {secret.key_option}: its readers may not decrypt it"
-            yield Finding(check, "problem", fact, remedy)
-        else:
-            yield Finding(check, "ok", "it exists")
-
-    def _far(self, check: str, name: str, command: str) -> Finding | None:
-        """Return that something is in another region than the stage, which is not asked."""
-        region = name.split(":")[_REGION_OF_ARN] if name.startswith("arn:") else self.stage.region
-        if region == self.stage.region:
-            return None
-        fact = f"it is in {region}, the stage in {self.stage.region}: not checked"
-        return Finding(check, "warning", fact, f"`aws {command} {name} --region {region}`")
-
-    def _decrypts(self, secret: PlannedSecret, key: str) -> bool:
-        """Whether readers may decrypt with a key, which AWS returns by ARN, id or alias."""
-        if "alias/" in key:
-            key = self._calls.call("kms", "describe_key", KeyId=key)["KeyMetadata"]["Arn"]
-        return any(one == key or one.endswith(f"/{key}") for one in secret.keys)
-
-    def _key(self, arn: str) -> Iterator[Finding]:
-        check = f"key {arn}"
-        if far := self._far(check, arn, "kms describe-key --key-id"):
-            yield far
-            return
-        answer = self._calls.find("kms", "describe_key", ("NotFoundException",), KeyId=arn)
-        if answer is None:
-            yield Finding(check, "problem", "it does not exist", "correct its ARN")
-        elif (kind := answer["KeyMetadata"].get("KeySpec", SYMMETRIC)) != SYMMETRIC:
-            fact = f"it is of kind {kind}, with which services encrypt nothing"
-            yield Finding(check, "problem", fact, f"create a key of kind {SYMMETRIC}")
-        elif (state := answer["KeyMetadata"]["KeyState"]) != "Enabled":
-            yield Finding(
-                check, "problem", f"it is {state}", f"`aws kms enable-key --key-id {arn}`"
-            )
-        else:
-            yield Finding(check, "ok", "it is enabled")
-
     def _topic(self) -> Iterator[Finding]:
         if self.stage.topic is not None:
             yield self._exists(
@@ -645,8 +557,3 @@ def _admits(given: Mapping[str, Any], auth: str) -> bool:
 def _kafka_version(cluster: Mapping[str, Any]) -> str:
     found: str = cluster["Provisioned"]["CurrentBrokerSoftwareInfo"].get("KafkaVersion", "unknown")
     return found
-
-
-def _is_own_key(key: str | None) -> bool:
-    """Whether a secret's key is the customer's; AWS's own has an alias, or is not named."""
-    return key is not None and not key.startswith("alias/aws/") and ":alias/aws/" not in key

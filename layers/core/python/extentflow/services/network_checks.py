@@ -7,11 +7,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from ipaddress import IPv4Network, collapse_addresses
 from typing import Any
 
 from extentflow.errors import ExtentflowError
 from extentflow.services.aws_calls import AwsCalls
+from extentflow.services.group_rules import ANYWHERE, Outbound, covered, opens
 from extentflow.services.health import Finding, examine_each
 from extentflow.services.planned import PlannedNetwork, PlannedStage, PlannedSubnet
 from extentflow.wording import counted
@@ -20,8 +20,6 @@ HTTPS_PORT = 443
 # Addresses that the functions of one stage take in a subnet, and that AWS keeps while it changes
 # them: Lambda shares one interface among up to 65,000 connections.
 FUNCTION_ADDRESSES = 4
-ALL_PROTOCOLS = "-1"
-ANYWHERE = "0.0.0.0/0"
 # Interfaces that pass on the traffic of others, by their types, and those of brokers.
 PASSING = (
     "gateway_load_balancer",
@@ -127,21 +125,21 @@ class NetworkChecks:
         end = f".{self.stage.region}.{service}"
         return (one for one in self._endpoints if one["ServiceName"].endswith(end))
 
+    @property
+    def _named(self) -> list[str]:
+        """The services of existing endpoints that the stage calls."""
+        return [one for one in self.network.existing_endpoints if one in self.network.called]
+
     # -- checks -----------------------------------------------------------------------------------
 
     def _vpc(self) -> Iterator[Finding]:
         vpc = self.network.vpc_id
-        found = self._found_vpc
-        if found is None:
+        if self._found_vpc is None:
             where = f"{vpc}: not in {self.stage.region} of this account"
             yield Finding("VPC", "problem", where, NO_VPC)
             return
-        blocks = [
-            one["CidrBlock"]
-            for one in found["CidrBlockAssociationSet"]
-            if one["CidrBlockState"]["State"] == "associated"
-        ]
-        left = [block for block in blocks if not _covered(block, self.network.vpc_cidrs)]
+        blocks = _blocks(self._found_vpc)
+        left = [block for block in blocks if not covered(block, self.network.vpc_cidrs)]
         if self.network.interfaces and left:
             fact = (
                 f"{vpc}: {', '.join(left)} is not in network.vpc_cidrs; from the deployment on, its"
@@ -235,7 +233,7 @@ class NetworkChecks:
                 " endpoints; or set nat=True without endpoints"
             )
             yield Finding("new endpoints", "problem", fact, remedy)
-        for service in self.network.existing_endpoints:
+        for service in self._named:
             fact = f"account {owner} owns {vpc}: this one cannot see its endpoints"
             remedy = (
                 f"ask {owner} whether it exists, with private DNS or the subnets' route tables,"
@@ -333,7 +331,7 @@ class NetworkChecks:
             yield Finding("other users of the VPC", "ok", "none has a network interface")
 
     def _existing_endpoints(self) -> Iterator[Finding]:
-        for service in self.network.existing_endpoints:
+        for service in self._named:
             check, found = f"existing endpoint {service}", list(self._of(service))
             if not found:
                 fact = f"{self.network.vpc_id} has none"
@@ -409,10 +407,10 @@ class NetworkChecks:
                 "SecurityGroups"
             ]
             for rule in group["IpPermissions"]
-            if _opens(rule, HTTPS_PORT)
+            if opens(rule, HTTPS_PORT)
         ]
         admitted = [block["CidrIp"] for rule in rules for block in rule["IpRanges"]]
-        left = [cidr for cidr in self._callers(service).values() if not _covered(cidr, admitted)]
+        left = [cidr for cidr in self._callers(service).values() if not covered(cidr, admitted)]
         if not left:
             return None
         lists = [one["PrefixListId"] for rule in rules for one in rule.get("PrefixListIds", ())]
@@ -434,6 +432,7 @@ class NetworkChecks:
             group = getattr(self.network, name)
             if group:  # the stack creates the others
                 yield self._group(f"{kind} group", name, group)
+        yield from self._outbound()
 
     def _group(self, check: str, name: str, group: str) -> Finding:
         answer = self.calls.find("ec2", "describe_security_groups", _NOT_FOUND, GroupIds=[group])
@@ -460,6 +459,61 @@ class NetworkChecks:
         )
         return Finding(check, "problem", f"{group} does not admit {client} on port {ports}", remedy)
 
+    def _outbound(self) -> Iterator[Finding]:
+        """Report where the rules of a given group do not let functions and Spark go."""
+        client = self.network.client_security_group_id
+        asked = {"GroupIds": [client]}
+        answer = client and self.calls.find("ec2", "describe_security_groups", _NOT_FOUND, **asked)
+        if not answer:
+            return
+        rules = [rule for one in answer["SecurityGroups"] for rule in one["IpPermissionsEgress"]]
+        lists = self._prefix_lists() if any(one.get("PrefixListIds") for one in rules) else {}
+        check, out = "outbound rules", Outbound(rules, known=lists.values())
+        verdicts = {what: out.lets(port, **to) for what, port, to in self._targets(lists)}
+        closed = [what for what, verdict in verdicts.items() if verdict is False]
+        unsure = [what for what, verdict in verdicts.items() if verdict is None]
+        if closed:
+            remedy = "its owner adds rules for TCP (`aws ec2 authorize-security-group-egress`)"
+            fact = f"{client} lets out nothing to {', '.join(closed)}"
+            yield Finding(check, "problem", fact, remedy)
+        if unsure:
+            fact = f"{client} lets out to some addresses or lists only: {', '.join(unsure)}"
+            yield Finding(check, "warning", fact, "see whether these contain the targets")
+        if not closed and not unsure:
+            yield Finding(check, "ok", f"{client} lets out what the stage calls")
+
+    def _targets(self, lists: Mapping[str, str]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+        """Yield what functions and Spark call: words for it, its port, and where it may be."""
+        blocks = _blocks(self._found_vpc or {"CidrBlockAssociationSet": ()})
+        brokers = {"vague": blocks, "groups": {self.network.cluster_security_group_id}}
+        for port in sorted({int(one.rpartition(":")[2]) for one in self.stage.cluster.servers}):
+            yield f"port {port} of the brokers", port, brokers
+        subnets = {id_: one["CidrBlock"] for id_, one in self._found_subnets.items()}
+        for service, ids in self.network.interfaces.items():
+            blocks = [subnets[one] for one in ids if one in subnets]
+            yield f"{service} on port {HTTPS_PORT}", HTTPS_PORT, {"blocks": blocks}
+        gateways = {*self.network.gateways}
+        for service in () if self._owner else self._named:
+            for one in self._of(service):
+                if one["VpcEndpointType"] == "Gateway":
+                    gateways.add(service)
+                    continue
+                blocks = [subnets[each] for each in one["SubnetIds"] if each in subnets]
+                groups = {each["GroupId"] for each in one["Groups"]}
+                to = {"blocks": blocks, "groups": groups}
+                yield f"{service} on port {HTTPS_PORT}", HTTPS_PORT, to
+        for service in sorted(gateways):
+            to = {"blocks": [ANYWHERE], "lists": {lists.get(service)}}
+            yield f"{service} on port {HTTPS_PORT}", HTTPS_PORT, to
+        if self.network.nat:
+            yield f"NAT on port {HTTPS_PORT}", HTTPS_PORT, {"vague": [ANYWHERE]}
+
+    def _prefix_lists(self) -> dict[str, str]:
+        """Return the ids of AWS's own prefix lists by service; gateway endpoints have them."""
+        found = self.calls.pages("ec2", "describe_prefix_lists", "PrefixLists")
+        start = f"com.amazonaws.{self.stage.region}."
+        return {one["PrefixListName"].removeprefix(start): one["PrefixListId"] for one in found}
+
     def _foreign_brokers(self, check: str, group: str, owners: str) -> Finding:
         """Return what a brokers' group of another account, whose rules AWS hides, needs."""
         if client := self.network.client_security_group_id:
@@ -482,11 +536,11 @@ class NetworkChecks:
         ports = {int(server.rpartition(":")[2]) for server in self.stage.cluster.servers}
 
         def opened(port: int) -> bool:
-            own = [rule for rule in rules if _opens(rule, port)]
+            own = [rule for rule in rules if opens(rule, port)]
             named = {pair["GroupId"] for rule in own for pair in rule.get("UserIdGroupPairs", ())}
             ranges = [block["CidrIp"] for rule in own for block in rule["IpRanges"]]
             lists = any(rule.get("PrefixListIds") for rule in own)  # not read here
-            return client in named or lists or all(_covered(one, ranges) for one in blocks)
+            return client in named or lists or all(covered(one, ranges) for one in blocks)
 
         return [port for port in sorted(ports) if client and not opened(port)]
 
@@ -500,6 +554,15 @@ def dns_attributes_off(calls: AwsCalls, vpc: str) -> list[str]:
         if not answer[key]["Value"]:
             off.append(attribute)
     return off
+
+
+def _blocks(vpc: Mapping[str, Any]) -> list[str]:
+    """Return the IPv4 blocks that a VPC has now."""
+    return [
+        one["CidrBlock"]
+        for one in vpc["CidrBlockAssociationSet"]
+        if one["CidrBlockState"]["State"] == "associated"
+    ]
 
 
 def _calls_aws(interface: Mapping[str, Any]) -> bool:
@@ -555,19 +618,6 @@ def _default_way(table: Mapping[str, Any]) -> str:
         if route.get("DestinationCidrBlock") == ANYWHERE and route.get("State") == "active":
             return str(next((route[way] for way in ways if route.get(way)), ""))
     return ""
-
-
-def _covered(block: str, admitted: Iterable[str]) -> bool:
-    """Whether blocks together contain another one."""
-    wanted = IPv4Network(block)
-    joined = collapse_addresses(IPv4Network(one, strict=False) for one in admitted)
-    return any(wanted.subnet_of(one) for one in joined)
-
-
-def _opens(rule: Mapping[str, Any], port: int) -> bool:
-    if rule["IpProtocol"] == ALL_PROTOCOLS:
-        return True
-    return bool(rule["IpProtocol"] == "tcp" and rule["FromPort"] <= port <= rule["ToPort"])
 
 
 def _admits_all(policy: str) -> bool:

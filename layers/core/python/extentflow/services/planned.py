@@ -33,8 +33,9 @@ class PlannedSubnet:
 class PlannedNetwork:
     """The VPC of a stage; `interfaces` are the ids of the subnets of each new interface endpoint.
 
-    `gateways` are the services of new gateway endpoints. With `client_security_group_id`, which
-    the brokers admit already, the stack adds no rules to theirs.
+    `gateways` are the services of new gateway endpoints, `called` those that functions and Spark
+    call. With `client_security_group_id`, which the brokers admit already, the stack adds no rules
+    to theirs.
     """
 
     vpc_id: str
@@ -44,6 +45,7 @@ class PlannedNetwork:
     gateways: tuple[str, ...]
     interfaces: Mapping[str, tuple[str, ...]]
     existing_endpoints: tuple[str, ...]
+    called: tuple[str, ...]
     nat: bool
     vpc_cidrs: tuple[str, ...]
     function_subnets: tuple[str, ...]
@@ -61,14 +63,15 @@ class PlannedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBucket:
-    """A bucket that exists, or that the stack creates; `direct`: it sends to the queue itself.
+    """A bucket that exists, or that the stack creates.
 
+    It sends to the queue itself what is below `prefixes`, of which most buckets have none.
     `elsewhere`: others write its notifications, and it may be of another account or region.
     """
 
     name: str
     exists: bool
-    direct: bool
+    prefixes: tuple[str, ...]
     elsewhere: bool
 
 
@@ -77,11 +80,21 @@ class PlannedSecret:
     """A secret that exists, by its name or ARN.
 
     Each of its readers may decrypt with `keys`, and `key_option` of the stage adds to them.
+    `members` are those of the JSON object that is its value.
     """
 
     id: str
     keys: tuple[str, ...]
     key_option: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedKey:
+    """A key that exists; `services` use it themselves, such as `logs`, besides roles."""
+
+    arn: str
+    services: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +137,7 @@ class PlannedStage:
     account_concurrency: int
     access_log: bool
     secrets: tuple[PlannedSecret, ...]
-    keys: tuple[str, ...]
+    keys: tuple[PlannedKey, ...]
     topic: str | None
     event_bus: str
     table: str | None
@@ -194,8 +207,9 @@ def _planned(template: Mapping[str, Any]) -> PlannedStage:
     kinds = {resource["Type"] for resource in template["Resources"].values()}
     given = _tuples(found) | {
         "cluster": PlannedCluster(**_tuples(found["cluster"])),
-        "buckets": tuple(PlannedBucket(**one) for one in found["buckets"]),
+        "buckets": tuple(PlannedBucket(**_tuples(one)) for one in found["buckets"]),
         "secrets": tuple(PlannedSecret(**_tuples(one)) for one in found["secrets"]),
+        "keys": tuple(PlannedKey(**_tuples(one)) for one in found["keys"]),
         "network": _network(network) if network else None,
         "spark": PlannedSpark(**spark) if spark else None,
         "resources": tuple(sorted(kinds)),
