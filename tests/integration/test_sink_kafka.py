@@ -248,7 +248,8 @@ def test_all_missing_topics_are_named_at_once(cluster: KafkaCluster) -> None:
     assert remedies[1] == (
         "`extentflow run` with --create-topic partitions=8 (in Python"
         " create_topic={'partitions': 8}) creates it where objects are to deliver; otherwise your"
-        f" Kafka tools do, for example `kafka-topics.sh --bootstrap-server {cluster.bootstrap_servers}"
+        " Kafka tools do, for example `kafka-topics.sh"
+        f" --bootstrap-server {cluster.bootstrap_servers}"
         " --create --topic nor.this --partitions 8`"
     )
 

@@ -126,8 +126,16 @@ def test_a_client_with_another_secret_gets_an_error(golden: Golden) -> None:
 @pytest.mark.parametrize(
     ("make", "now", "reason"),
     [
-        (lambda: signed(PUBLISH, key=SignatureProof("AKIAOTHER", "x")), None, "access key id 'AKIAOTHER'"),
-        (lambda: signed(PUBLISH, key=SignatureProof(KEY.access_key_id, "x")), None, "does not match"),
+        (
+            lambda: signed(PUBLISH, key=SignatureProof("AKIAOTHER", "x")),
+            None,
+            "access key id 'AKIAOTHER'",
+        ),
+        (
+            lambda: signed(PUBLISH, key=SignatureProof(KEY.access_key_id, "x")),
+            None,
+            "does not match",
+        ),
         (lambda: signed(PUBLISH, service="s3"), None, "signed for"),
         (lambda: signed(PUBLISH), 4e9, "compare the clocks"),
         (lambda: post(PUBLISH), None, "not signed"),
@@ -135,7 +143,10 @@ def test_a_client_with_another_secret_gets_an_error(golden: Golden) -> None:
     ids=["key", "secret", "scope", "clock", "unsigned"],
 )
 def test_every_refusal_has_the_same_body_and_the_log_has_the_reason(
-    make: Callable[[], HttpRequest], now: float | None, reason: str, caplog: pytest.LogCaptureFixture
+    make: Callable[[], HttpRequest],
+    now: float | None,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A body with the reason would tell a stranger which keys exist, and this clock."""
     there = Post(SIGNED) if now is None else Post(SIGNED, now=now)
