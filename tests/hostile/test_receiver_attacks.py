@@ -29,7 +29,7 @@ CONNECTIONS = 1_500
 SENDS = 5
 # Those of StorageGRID repeat a notification then.
 ANSWERED_SECONDS = 30.0
-STARTED_SECONDS = 60.0
+STARTED_SECONDS = 120.0
 NOTIFICATION = json.dumps({"Records": []}).encode()
 HEAD = b"POST / HTTP/1.1\r\nHost: a\r\n"
 
@@ -93,7 +93,10 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
             yield Target(int(url.rpartition(":")[2]), psutil.Process(running.pid))
         finally:
             running.send_signal(signal.SIGTERM)
-            assert running.wait(STARTED_SECONDS) == 0
+            try:
+                assert running.wait(STARTED_SECONDS) == 0
+            finally:
+                running.kill()  # otherwise the end of `with` awaits it for ever
 
 
 @contextmanager
