@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import partial
 from types import UnionType
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
@@ -47,6 +48,11 @@ class TypedSettings(metaclass=_Recording):
     __slots__ = ("_wrong",)
     __dataclass_fields__: ClassVar[dict[str, Any]]
     _wrong: tuple[str, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Create copies and pickled settings as written ones, with what does not fit."""
+        written = {one.name: getattr(self, one.name) for one in fields(self)}
+        return partial(type(self), **written), ()
 
     def misfits(self, place: str = "") -> Iterator[str]:
         """Yield what does not fit the classes of these settings, and of settings within them."""
