@@ -122,6 +122,11 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
 
 
+def is_undecoded(name: str) -> bool:
+    """Return whether a name of a file has bytes that its encoding lacks: half surrogate pairs."""
+    return any("\udc80" <= one <= "\udcff" for one in name)
+
+
 def name_problem(name: str) -> str:
     """Return why the name of a file is no text in this process, with the way out; "" if it is.
 
@@ -129,7 +134,7 @@ def name_problem(name: str) -> str:
     surrogate pairs. With UTF-8 these are bytes that no text has, and stay as they are.
     """
     encoding = sys.getfilesystemencoding()
-    if encoding == "utf-8" or not any("\udc80" <= one <= "\udcff" for one in name):
+    if encoding == "utf-8" or not is_undecoded(name):
         return ""
     shown = os.fsencode(name).decode("utf-8", "backslashreplace")
     return (

@@ -29,7 +29,7 @@ from extentflow.model import ObjectVersion, bucket_uri
 from extentflow.retry import RetryPolicy
 from extentflow.storage import Link, ListedObject, ObjectProperties, Page, StoreOptions, ranges
 from extentflow.storage.ranges import TransferCounters
-from extentflow.wording import name_problem
+from extentflow.wording import is_undecoded, name_problem
 
 _RETRY = RetryPolicy(total_seconds=10.0)
 OF_CREDENTIALS = "holds credentials; name its own folder in `directory` where it is meant"
@@ -292,9 +292,7 @@ def _listed(
     """Return what a listing has of an entry that is no directory; None: nothing."""
     target = ""
     with _translate_errors(_uri(bucket, key)):
-        # Bytes that no UTF-8 has are half surrogate pairs.
-        odd = any("\udc80" <= one <= "\udcff" for one in key)
-        problem = "its name is not UTF-8, as keys are; rename it" if odd else ""
+        problem = "its name is not UTF-8, as keys are; rename it" if is_undecoded(key) else ""
         if entry.is_symlink() and not problem:
             problem = _link_problem(root, entry.path)
             target = os.path.relpath(os.path.realpath(entry.path), root)
